@@ -3,25 +3,17 @@ observations, and actions as the memory and as the environments take them."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_arrays import (
-    ACTIVATION,
-    FIRST_OPTION,
-    NORM_CLIP,
-    SCALE,
-    SINGLE,
-    open_arrays,
-)
-from tenfold.algorithms.fused_critics import parameter_total
-from tenfold.algorithms.fused_replay import see_rows
+from tenfold.algorithms.fused_arrays import FIRST_OPTION, SINGLE, open_arrays
+from tenfold.algorithms.fused_replay import ACTIVATION, see_rows
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
-from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.mlp import mlp_forward, parameter_total
 
 
 @kernel
 def acting_output(flat, sizes, rule, norm, obs, inputs, hidden):
     """Of the actor for observations [B, …]."""
-    see_rows(obs, rule[SCALE], norm, rule[NORM_CLIP], inputs)
+    see_rows(obs, rule, norm, inputs)
     return mlp_forward(flat[: parameter_total(sizes)], sizes, int(rule[ACTIVATION]), inputs, hidden)
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from tenfold.algorithms.actor_critic import ActorCriticAgent
 from tenfold.algorithms.fused_arrays import (
     DRAWS,
-    LR,
     Arrays,
     acting_arrays,
     batch_arrays,
     memory_arrays,
     no_memory,
 )
+from tenfold.algorithms.fused_replay import LR
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import table_of

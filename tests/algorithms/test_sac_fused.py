@@ -12,7 +12,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.actor_critic import ActorCriticLearner
 from tenfold.algorithms.fused_actor_critic import FusedActorCritic
-from tenfold.algorithms.fused_arrays import GAMMA
+from tenfold.algorithms.fused_replay import GAMMA
 from tenfold.algorithms.sac.fused import FusedSAC
 from tenfold.algorithms.td3.fused import FusedTD3
 from tenfold.config.run import Run

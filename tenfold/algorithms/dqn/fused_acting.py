@@ -3,83 +3,64 @@
 import numpy as np
 
 from tenfold.algorithms.dqn.agent import ONLINE, DQNAgent
-from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy, Prioritized
-from tenfold.algorithms.fused_replay import clip_of, scale_of, see_rows, statistics
+from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy
+from tenfold.algorithms.fused_replay import (
+    ACTIVATION,
+    BEHIND,
+    STARTS,
+    replay_rules,
+    see_rows,
+    statistics,
+)
 from tenfold.core.kernels import kernel
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.schedules import as_numbers, schedule_at
 from tenfold.engines.fusing import zeros
 from tenfold.ops.categorical import base_of, mean_of, softmax_of
-from tenfold.ops.mlp import ACTIVATIONS, mlp_forward, parameter_count
+from tenfold.ops.mlp import mlp_forward, parameter_count
 from tenfold.ops.noise import fill_factors, noisy_parameters
 from tenfold.ops.td import value_of
 
-# places in `rule`, the settings as numbers; a schedule takes four
+# its own places in `rule`
 (
-    ACTIVATION,
     DOUBLE,
     DUEL,
     ATOMS,
     HUBER,
     CLIP,
-    ADAM_EPS,
     HARD,
     TAU,
-    PRIORITIZED,
-    ALPHA,
-    PRIORITY_EPS,
-    N_STEP,
-    GAMMA,
-    SCALE,
-    STARTS,
-    EVERY,
-    PER_ROUND,
     BOLTZMANN,
     ACTIONS,
-    NORM_CLIP,
     NOISY,
     CATEGORICAL,
     LOW,
     HIGH,
-) = range(25)
-# typed: Numba compiles a function once more for each literal number it is called with
-LR, EXPLORE, BETA, RULES = np.int64(25), np.int64(29), np.int64(33), 37
+) = range(BEHIND, BEHIND + 13)
+EXPLORE, RULES = np.int64(BEHIND + 13), BEHIND + 17
 
 
 def rules(agent: DQNAgent) -> np.ndarray:
     """The settings as numbers."""
-    config, rule = agent.config, np.zeros(RULES)
-    target, priorities, how = config.target, config.replay, config.explore
+    config, rule = agent.config, replay_rules(agent, RULES)
+    target, how = config.target, config.explore
     values = {
-        ACTIVATION: ACTIVATIONS[config.net.activation],
         DOUBLE: config.double,
         DUEL: config.dueling,
         ATOMS: agent.online.atoms,
         HUBER: config.loss == "huber",
         CLIP: config.clip_norm or np.inf,
-        ADAM_EPS: config.adam_eps,
         HARD: target.every if isinstance(target, Hard) else 0,
         TAU: 0 if isinstance(target, Hard) else target.tau,
-        N_STEP: config.n_step,
-        GAMMA: config.gamma,
-        SCALE: scale_of(agent),
-        ACTIONS: agent.actions.n,
-        STARTS: config.learning_starts,
-        EVERY: config.every,
-        PER_ROUND: config.updates,
         BOLTZMANN: isinstance(how, Boltzmann),
-        NORM_CLIP: clip_of(agent),
+        ACTIONS: agent.actions.n,
         NOISY: isinstance(how, Noisy),
     }
     if spread := config.categorical:
         values |= {CATEGORICAL: True, LOW: spread.low, HIGH: spread.high}
-    if isinstance(priorities, Prioritized):
-        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
-        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
     if isinstance(how, Epsilon | Boltzmann):
         level = how.temperature if isinstance(how, Boltzmann) else how.schedule
         rule[EXPLORE : EXPLORE + 4] = as_numbers(level)
-    rule[LR : LR + 4] = as_numbers(config.lr)
     rule[list(values)] = list(values.values())
     return rule
 
@@ -124,7 +105,7 @@ def choose_actions(
     if rule[NOISY]:
         fill_factors(streams[2], rounds, factors)
         parameters = noisy_parameters(online, sizes, factors, noisy)
-    see_rows(obs, rule[SCALE], norm, rule[NORM_CLIP], inputs)
+    see_rows(obs, rule, norm, inputs)
     output = mlp_forward(parameters, sizes, int(rule[ACTIVATION]), inputs, hidden)
     for i in range(size):
         if action[i] < 0:

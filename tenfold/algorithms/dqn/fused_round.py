@@ -6,34 +6,33 @@ from typing import NamedTuple
 
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET
 from tenfold.algorithms.dqn.fused_acting import (
-    ACTIVATION,
-    ADAM_EPS,
-    ALPHA,
     ATOMS,
-    BETA,
     CATEGORICAL,
     CLIP,
     DOUBLE,
     DUEL,
-    EVERY,
-    GAMMA,
     HARD,
     HIGH,
     HUBER,
     LOW,
-    LR,
-    N_STEP,
     NOISY,
-    NORM_CLIP,
-    PER_ROUND,
-    PRIORITIZED,
-    PRIORITY_EPS,
-    SCALE,
-    STARTS,
     TAU,
     choose_actions,
 )
-from tenfold.algorithms.fused_replay import count_stored, norm_batch
+from tenfold.algorithms.fused_replay import (
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    GAMMA,
+    LR,
+    N_STEP,
+    PRIORITIZED,
+    PRIORITY_EPS,
+    SCALE,
+    count_stored,
+    draw_rows,
+    norm_batch,
+)
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import B1, B2, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
@@ -58,7 +57,7 @@ from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import Stored, add_rows
-from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
+from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
@@ -130,18 +129,18 @@ def draw_batch(table, m_obs):
     """Draws rows of the memory, and gathers them as networks take them."""
     a = open_arrays(table)
     rule = a.rule
-    if rule[PRIORITIZED]:
-        draw_prioritized(
-            a.streams[REPLAY],
-            a.m_count,
-            a.m_tree,
-            schedule_at(rule, BETA, a.counter[STEP]),
-            a.row,
-            a.draw,
-            a.items[WEIGHT],
-        )
-    else:
-        draw_ready(a.streams[REPLAY], a.m_count, a.m_ready, a.m_head, a.row)
+    draw_rows(
+        a.streams[REPLAY],
+        a.counter[STEP],
+        rule,
+        a.m_count,
+        a.m_tree,
+        a.m_ready,
+        a.m_head,
+        a.row,
+        a.draw,
+        a.items[WEIGHT],
+    )
     length = a.m_ready.size // a.m_head.size
     gather_columns(
         a.row,
@@ -156,7 +155,7 @@ def draw_batch(table, m_obs):
         a.items[DISCOUNT],
         a.inputs[1],
     )
-    norm_batch(a.inputs, a.norm, rule[NORM_CLIP])
+    norm_batch(a.inputs, rule, a.norm)
     if a.m_mask.shape[1]:
         gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
@@ -192,43 +191,14 @@ def find_gradient(table):
 def find_slopes(table, output, next_output, chooser, by_output):
     """The derivative of the loss by the network's output; returns the loss and the mean value."""
     a = open_arrays(table)
-    rule, duel, atoms = a.rule, int(a.rule[DUEL]), int(a.rule[ATOMS])
-    reward, discount, weight = a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT]
+    rule, outputs = a.rule, (output, next_output, chooser)
+    items = a.action, a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT], a.next_mask
+    form, found = (int(rule[DUEL]), int(rule[ATOMS])), (by_output, a.items[ERROR], a.y)
     if rule[CATEGORICAL]:
-        _, _, loss, q = categorical_gradient(
-            output,
-            next_output,
-            chooser,
-            a.action,
-            reward,
-            discount,
-            weight,
-            a.next_mask,
-            duel,
-            atoms,
-            rule[LOW],
-            rule[HIGH],
-            by_output,
-            a.items[ERROR],
-            a.y,
-        )
-        return loss, q
-    _, _, loss, q = td_gradient(
-        output,
-        next_output,
-        chooser,
-        a.action,
-        reward,
-        discount,
-        weight,
-        a.next_mask,
-        duel,
-        atoms,
-        rule[HUBER] > 0,
-        by_output,
-        a.items[ERROR],
-        a.y,
-    )
+        ends = rule[LOW], rule[HIGH]
+        _, _, loss, q = categorical_gradient(*outputs, *items, *form, *ends, *found)
+    else:
+        _, _, loss, q = td_gradient(*outputs, *items, *form, rule[HUBER] > 0, *found)
     return loss, q
 
 
@@ -304,17 +274,7 @@ def store_last(table, m_obs, e_obs, e_final_obs):
         e_obs,
         e_final_obs,
     )
-    count_stored(
-        a.counter,
-        a.e_skipped,
-        e_obs,
-        a.norm_count,
-        a.norm,
-        int(rule[EVERY]),
-        int(rule[PER_ROUND]),
-        rule[STARTS],
-        a.m_count[0],
-    )
+    count_stored(a.counter, rule, a.e_skipped, e_obs, a.norm_count, a.norm, a.m_count[0])
 
 
 @kernel
