@@ -3,24 +3,17 @@ observations, and actions as the memory and as the environments take them."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_arrays import (
-    ACTIVATION,
-    FIRST_OPTION,
-    SCALE,
-    SINGLE,
-    open_arrays,
-)
-from tenfold.algorithms.fused_critics import parameter_total
+from tenfold.algorithms.fused_arrays import FIRST_OPTION, SINGLE, open_arrays
+from tenfold.algorithms.fused_replay import ACTIVATION, see_rows
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
-from tenfold.engines.fusing import turn_rows
-from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.mlp import mlp_forward, parameter_total
 
 
 @kernel
-def acting_output(flat, sizes, rule, obs, inputs, hidden):
+def acting_output(flat, sizes, rule, norm, obs, inputs, hidden):
     """Of the actor for observations [B, …]."""
-    turn_rows(obs, rule[SCALE], inputs)
+    see_rows(obs, rule, norm, inputs)
     return mlp_forward(flat[: parameter_total(sizes)], sizes, int(rule[ACTIVATION]), inputs, hidden)
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from tenfold.algorithms.actor_critic import ActorCriticAgent
 from tenfold.algorithms.fused_arrays import (
     DRAWS,
-    LR,
     Arrays,
     acting_arrays,
     batch_arrays,
     memory_arrays,
     no_memory,
 )
+from tenfold.algorithms.fused_replay import LR
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import table_of
@@ -42,8 +42,6 @@ class FusedActorCritic(FusedRounds, ActorCriticEngine):
     def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
         if found := why_not_fused(agent):
             return found
-        if agent.norm:
-            return "observations are normalised"
         kind = agent.actions.space.dtype if isinstance(agent.actions, BoundedActions) else None
         known = kind is None or kind in (np.float32, np.float64)
         return "" if known else f"the environment takes actions of {kind}"

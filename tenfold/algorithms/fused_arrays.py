@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.algorithms.fused_replay import BEHIND, replay_rules, statistics
 from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import B1, D1, D2, F1, F2, F3, I1, U1, Y1, opener
 from tenfold.engines.fusing import zeros
 from tenfold.memory.replay import Replay
-from tenfold.ops.mlp import ACTIVATIONS
 
 # streams
 REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
@@ -20,24 +19,9 @@ REWARD, DISCOUNT, WEIGHT, ERROR, Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(9)
 # rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
 NOW, NEXT = range(2)
 HIDDEN, NEXT_HIDDEN, DELTA = range(3)
-# places in `rule`, the settings as numbers; a schedule takes four
-(
-    ACTIVATION,
-    ADAM_EPS,
-    TAU,
-    PRIORITIZED,
-    ALPHA,
-    PRIORITY_EPS,
-    N_STEP,
-    GAMMA,
-    SCALE,
-    STARTS,
-    EVERY,
-    PER_ROUND,
-    FIRST_OPTION,
-    SINGLE,
-) = range(14)
-LR, BETA, OWN = np.int64(14), np.int64(18), 22  # from OWN on an algorithm's own settings
+# places in `rule` behind those of all agents with a replay memory
+TAU, FIRST_OPTION, SINGLE = range(BEHIND, BEHIND + 3)
+OWN = BEHIND + 3  # from here on an algorithm's own settings
 
 
 class Arrays(NamedTuple):
@@ -99,6 +83,9 @@ class Arrays(NamedTuple):
     e_double: D2
     low: D1  # bounds of the environments' actions
     high: D1
+    # running statistics of observations; without a column where they are not normalised
+    norm_count: I1
+    norm: D2
 
 
 open_arrays = opener(Arrays)
@@ -116,27 +103,12 @@ DRAWS = (
 
 def shared_rules(agent: ActorCriticAgent, size: int) -> np.ndarray:
     """The settings as numbers, with room for an algorithm's own."""
-    config, rule, priorities = agent.config, np.zeros(size), agent.config.priorities
-    values = {
-        ACTIVATION: ACTIVATIONS[config.net.activation],
-        ADAM_EPS: config.adam_eps,
-        TAU: config.tau,
-        N_STEP: config.n_step,
-        GAMMA: config.gamma,
-        SCALE: agent.layout.scale,
-        STARTS: config.learning_starts,
-        EVERY: config.every,
-        PER_ROUND: config.updates,
-    }
-    if priorities:
-        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
-        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
+    rule = replay_rules(agent, size)
+    rule[TAU] = agent.config.tau
     if isinstance(agent.actions, BoundedActions):
-        values[SINGLE] = agent.actions.space.dtype == np.float32
+        rule[SINGLE] = agent.actions.space.dtype == np.float32
     else:
-        values[FIRST_OPTION] = agent.actions.start
-    rule[LR : LR + 4] = as_numbers(config.lr)
-    rule[list(values)] = list(values.values())
+        rule[FIRST_OPTION] = agent.actions.start
     return rule
 
 
@@ -210,8 +182,8 @@ def scaled_arrays(scaled: np.ndarray | None) -> dict[str, np.ndarray]:
 def acting_arrays(
     agent: ActorCriticAgent, envs: Any, count: int, scaled: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """The environments' last step, their next actions, and scratch for acting in `count` of
-    them."""
+    """The environments' last step, their next actions, what is known of observations, and scratch
+    for acting in `count` environments."""
     sizes, actions = np.array(agent.online.actor.sizes), agent.actions
     bounded = isinstance(actions, BoundedActions)
     return {
@@ -227,4 +199,5 @@ def acting_arrays(
         "low": actions.low if bounded else np.zeros(0),
         "high": actions.high if bounded else np.zeros(0),
         **scaled_arrays(scaled),
+        **statistics(agent),
     }

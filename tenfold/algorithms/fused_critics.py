@@ -9,48 +9,39 @@ of its own.
 import numpy as np
 
 from tenfold.algorithms.fused_arrays import (
-    ACTIVATION,
-    ADAM_EPS,
-    BETA,
     DELTA,
     DISCOUNT,
     ERROR,
-    EVERY,
-    GAMMA,
     HIDDEN,
-    LR,
-    N_STEP,
     NEXT,
     NOW,
-    PER_ROUND,
-    PRIORITIZED,
     REPLAY,
     REWARD,
-    SCALE,
-    STARTS,
     VALUE,
     WEIGHT,
     Y,
     open_arrays,
 )
+from tenfold.algorithms.fused_replay import (
+    ACTIVATION,
+    ADAM_EPS,
+    GAMMA,
+    LR,
+    N_STEP,
+    SCALE,
+    count_stored,
+    draw_rows,
+    norm_batch,
+)
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import DUE, FIRST_LANE, ONE_FRAME, ROUNDS, STEP
+from tenfold.engines.fusing import FIRST_LANE, ONE_FRAME, STEP
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
-from tenfold.memory.sampling import draw_prioritized, draw_ready
 from tenfold.ops.actor_critic import critic_gradient, pick_columns
 from tenfold.ops.adam import adam_numba, sum_of_squares
-from tenfold.ops.mlp import mlp_backward, mlp_forward
+from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
 from tenfold.ops.mlp_input import mlp_by_input
-
-
-@kernel
-def parameter_total(sizes):
-    total = 0
-    for i in range(sizes.size - 1):
-        total += (sizes[i] + 1) * sizes[i + 1]
-    return total
 
 
 @kernel
@@ -65,12 +56,18 @@ def draw_batch(table, m_obs, m_action):
     """Draws rows of the memory, and gathers them as networks take them."""
     a = open_arrays(table)
     rule = a.rule
-    if rule[PRIORITIZED]:
-        beta = schedule_at(rule, BETA, a.counter[STEP])
-        stream, weight = a.streams[REPLAY], a.items[WEIGHT]
-        draw_prioritized(stream, a.m_count, a.m_tree, beta, a.row, a.draw, weight)
-    else:
-        draw_ready(a.streams[REPLAY], a.m_count, a.m_ready, a.m_head, a.row)
+    draw_rows(
+        a.streams[REPLAY],
+        a.counter[STEP],
+        rule,
+        a.m_count,
+        a.m_tree,
+        a.m_ready,
+        a.m_head,
+        a.row,
+        a.draw,
+        a.items[WEIGHT],
+    )
     gather_columns(
         a.row,
         a.m_ready.size // a.m_head.size,
@@ -84,6 +81,7 @@ def draw_batch(table, m_obs, m_action):
         a.items[DISCOUNT],
         a.inputs[NEXT],
     )
+    norm_batch(a.inputs, rule, a.norm)
 
 
 @kernel
@@ -217,7 +215,7 @@ def learn_actor(table, number):
 def store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
-    rule, counter = a.rule, a.counter
+    rule = a.rule
     add_rows(
         m_obs,
         m_action,
@@ -240,10 +238,4 @@ def store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs):
         e_obs,
         e_final_obs,
     )
-    before = counter[STEP]
-    for i in range(a.e_skipped.size):
-        counter[STEP] += not a.e_skipped[i]
-    counter[ROUNDS] += 1
-    every = int(rule[EVERY])
-    due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
-    counter[DUE] = due if counter[STEP] > rule[STARTS] and a.m_count[0] > 0 else 0
+    count_stored(a.counter, rule, a.e_skipped, e_obs, a.norm_count, a.norm, a.m_count[0])

@@ -25,8 +25,15 @@ SHARED: tuple[Case, ...] = (
     (4, 3, {"net": {"hidden": [7, 1, 5], "activation": "elu"}}),
     (4, 1, {"net": {"hidden": [], "activation": "tanh"}}),
     (2, 1, {"net": {"hidden": [40, 33]}, "batch_size": 33, "lr": "linear(1e-3, 1e-4, 60)"}),
+    (3, 2, {"normalize_obs": True}),
 )
-TOGETHER = {"n_step": 3, "replay": "prioritized", "tau": 0.1, "adam_eps": 1e-5}
+TOGETHER = {
+    "n_step": 3,
+    "replay": "prioritized",
+    "tau": 0.1,
+    "adam_eps": 1e-5,
+    "normalize_obs": True,
+}
 
 
 def engine_examples(*own: Case) -> Any:
@@ -60,6 +67,8 @@ def filled_engine(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> 
         action = rng.uniform(-1, 1, (LANES, reals)) if reals else rng.integers(0, OPTIONS, LANES)
         reward = rng.normal(size=LANES)
         replay.add(action, reward, terminated, truncated, no, later, final_obs)
+    if made.norm:
+        made.norm.update(replay.obs[replay.ready])
     return kind(made, replay, envs)
 
 

@@ -6,6 +6,7 @@ Outputs are logits [..., B, A, N] of N atoms z_i = low + i·Δ, Δ = (high − l
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.ops.elementary import exp
-from tenfold.ops.qlearning import among, dueling, taken, tensor
+from tenfold.ops.qlearning import among, taken, tensor
+from tenfold.ops.td import gradient_by_autograd
 
 SHAPES = ((1, 2, 2), (5, 3, 7), (9, 4, 51))  # B, A, N
 LEAST = 1e-30  # of a probability whose logarithm is taken
@@ -130,37 +132,10 @@ def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
                 )
 
 
-def categorical_gradient_reference(
-    output,
-    next_output,
-    choosing_output,
-    action,
-    reward,
-    discount,
-    weight,
-    mask,
-    duel,
-    atoms,
-    low,
-    high,
-    *_buffers,
-):
+def categorical_gradient_reference(*given):
     """Autograd through the equations above. What the kernel writes into is not looked at."""
-
-    def values(outputs: torch.Tensor) -> torch.Tensor:
-        shaped = outputs.T.reshape(len(action), -1, atoms)
-        return dueling(shaped) if duel else shaped
-
-    leaf = torch.from_numpy(output).requires_grad_()
-    numbers = {"action": action, "reward": reward, "discount": discount, "weight": weight}
-    batch = {name: torch.from_numpy(array) for name, array in numbers.items()}
-    if mask.shape[1]:
-        batch["next_mask"] = torch.from_numpy(mask)
-    after, chooser = (values(torch.from_numpy(each)) for each in (next_output, choosing_output))
-    weighted, error, q = categorical_items(batch, values(leaf), after, chooser, low, high)
-    loss = weighted.sum() / len(action)
-    loss.backward()
-    return leaf.grad, error, loss.detach(), q.mean()
+    *numbers, low, high, _delta, _error, _y = given
+    return gradient_by_autograd(partial(categorical_items, low=low, high=high), *numbers)
 
 
 @kernel

@@ -84,6 +84,15 @@ def parameter_count(sizes: Any) -> int:
     return int(sum((i + 1) * o for i, o in pairwise(sizes)))
 
 
+@kernel
+def parameter_total(sizes):
+    """The same inside compiled code."""
+    total = 0
+    for i in range(sizes.size - 1):
+        total += (sizes[i] + 1) * sizes[i + 1]
+    return total
+
+
 def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Flat parameters, sizes, activation, inputs, scratch for hidden layers, and a derivative by
     the output."""

@@ -2,6 +2,7 @@
 engine's part of `qlearning`."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.qlearning import SHAPES, bootstrap, dueling, item_loss, taken
+from tenfold.ops.qlearning import SHAPES, dueling, td_items
 
 
 def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -37,43 +38,33 @@ def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
                 )
 
 
-def td_gradient_reference(
-    output,
-    next_output,
-    choosing_output,
-    action,
-    reward,
-    discount,
-    weight,
-    mask,
-    duel,
-    atoms,
-    is_huber,
-    *_buffers,
+def gradient_by_autograd(
+    items, output, next_output, choosing_output, action, reward, discount, weight, mask, duel, atoms
 ):
-    """Autograd through the equations of `qlearning`. What the kernel writes into is not looked
-    at."""
+    """∂loss/∂output, every item's error, the loss and the mean Q, of equations that say (weighted
+    loss, error, Q) of every item: `items(batch, values, next values, chooser's values)`."""
 
-    def values(array: np.ndarray) -> torch.Tensor:
-        shaped = torch.from_numpy(array).T.reshape(len(action), -1, atoms)
+    def values(outputs: torch.Tensor) -> torch.Tensor:
+        shaped = outputs.T.reshape(len(action), -1, atoms)
         return dueling(shaped) if duel else shaped
 
     leaf = torch.from_numpy(output).requires_grad_()
-    shaped = leaf.T.reshape(len(action), -1, atoms)
-    predicted = taken(dueling(shaped) if duel else shaped, torch.from_numpy(action))
-    target = bootstrap(
-        torch.from_numpy(reward),
-        torch.from_numpy(discount),
-        values(next_output),
-        values(choosing_output),
-        torch.from_numpy(mask) if mask.shape[1] else None,
-    )
-    loss = (
-        torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")
-    ).sum() / len(action)
+    numbers = {"action": action, "reward": reward, "discount": discount, "weight": weight}
+    batch = {name: torch.from_numpy(array) for name, array in numbers.items()}
+    if mask.shape[1]:
+        batch["next_mask"] = torch.from_numpy(mask)
+    after, chooser = (values(torch.from_numpy(each)) for each in (next_output, choosing_output))
+    weighted, error, q = items(batch, values(leaf), after, chooser)
+    loss = weighted.sum() / len(action)
     loss.backward()
-    q = predicted.detach().mean(-1)
-    return leaf.grad, target.mean(-1) - q, loss.detach(), q.mean()
+    return leaf.grad, error, loss.detach(), q.mean()
+
+
+def td_gradient_reference(*given):
+    """Autograd through the equations of `qlearning`. What the kernel writes into is not looked
+    at."""
+    *numbers, is_huber, _delta, _error, _y = given
+    return gradient_by_autograd(partial(td_items, kind="huber" if is_huber else "mse"), *numbers)
 
 
 @pair(td_gradient_reference, gradient_examples, rtol=1e-4, atol=1e-6)

@@ -45,7 +45,7 @@ CASES = {
     "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
     "soft actor-critic": {
         "env": "tenfold/Pendulum-v1",
-        "agent": DQN | {"name": "sac", "replay": "prioritized", "n_step": 2},
+        "agent": DQN | {"name": "sac", "replay": "prioritized", "n_step": 2, "normalize_obs": True},
         "num_envs": 2,
     },
     "td3": {"env": "tenfold/Pendulum-v1", "agent": DQN | {"name": "td3"}},

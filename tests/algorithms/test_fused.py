@@ -16,10 +16,10 @@ from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Prioritized
 from tenfold.algorithms.dqn.fused import FusedEngine
-from tenfold.algorithms.dqn.fused_acting import GAMMA
 from tenfold.algorithms.dqn.fused_round import WEIGHT, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep
+from tenfold.algorithms.fused_replay import GAMMA
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock

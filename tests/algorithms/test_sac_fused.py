@@ -12,7 +12,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.actor_critic import ActorCriticLearner
 from tenfold.algorithms.fused_actor_critic import FusedActorCritic
-from tenfold.algorithms.fused_arrays import GAMMA
+from tenfold.algorithms.fused_replay import GAMMA
 from tenfold.algorithms.sac.fused import FusedSAC
 from tenfold.algorithms.td3.fused import FusedTD3
 from tenfold.config.run import Run
@@ -24,7 +24,14 @@ from tenfold.engines.fusing import WHOLE
 from tenfold.engines.lockstep import Mismatch
 
 PENDULUM, CARTPOLE = "tenfold/Pendulum-v1", "tenfold/CartPole-v1"
-EVERYTHING = {"n_step": 3, "replay": "prioritized", "every": 2, "updates": 3, "tau": 0.1}
+EVERYTHING = {
+    "n_step": 3,
+    "replay": "prioritized",
+    "every": 2,
+    "updates": 3,
+    "tau": 0.1,
+    "normalize_obs": True,
+}
 # an environment and an agent's options
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": (PENDULUM, {"name": "sac"}),
@@ -94,6 +101,9 @@ def test_whole_rounds_equal_their_stages_bit_for_bit(case: str) -> None:
     assert torch.equal(whole.agent.block, staged.agent.block)
     for name in ("obs", "action", "reward", "tree"):
         assert np.array_equal(getattr(whole.replay, name), getattr(staged.replay, name)), name
+    if norm := whole.agent.norm:
+        assert norm.count[0] == 240 and np.ptp(norm.mean) > 0
+        assert np.array_equal(norm.moments, staged.agent.norm.moments)
     assert (whole.step, whole.rounds, whole.agent.updates) == (
         staged.step,
         staged.rounds,

@@ -26,6 +26,7 @@ from tenfold.runs.files import read_arrays
 from tenfold.runs.folder import machine_card, versions
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
+SAC = f"{DQN} --agent.batch-size 32 --agent.net.hidden 32,32"
 PPO = "--eval-every 0 --checkpoint-every 0"
 COLONY = (
     "--num-envs 4 --agent.horizon 16 --agent.net.hidden 16,16 --agent.minibatches 2 --eval-every 0 --checkpoint-every 0 "
@@ -51,6 +52,9 @@ RUNS = {
     "dqn, acrobot": f"train acrobot {DQN} --steps 600",
     "dqn, team": f"train treasure-small {DQN} --steps 600",
     "dqn, actors": f"train cartpole {DQN} --steps 600 --num-envs 1 --where processes --actors 2 --ahead 0",
+    "sac": f"train sac --env Pendulum-v1 {SAC} --steps 500 --agent.replay prioritized --agent.n-step 3",
+    "sac, discrete": f"train sac --env tenfold/CartPole-v1 {SAC} --steps 500 --num-envs 2",
+    "td3": f"train td3 --env tenfold/Pendulum-v1 {SAC} --steps 500",
     "ppo": f"train cartpole-ppo {PPO} --steps 4k",
     "ppo, plain engine": f"train cartpole-ppo {PPO} --steps 2k --engine plain",
     "ppo, default": f"train ppo --env CartPole-v1 {PPO} --steps 4096",

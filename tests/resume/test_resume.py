@@ -138,9 +138,15 @@ def test_a_run_that_was_killed_and_resumed_equals_one_that_never_stopped(
 
 ACTORS = {
     "sac": ("Pendulum-v1", {"name": "sac", "replay": "prioritized", "n_step": 3}),
-    "sac, two lanes": ("tenfold/Pendulum-v1", {"name": "sac", "updates": 2, "temperature": 0.2}),
+    "sac, two lanes": (
+        "tenfold/Pendulum-v1",
+        {"name": "sac", "updates": 2, "temperature": 0.2, "normalize_obs": True},
+    ),
     "sac, discrete": ("CartPole-v1", {"name": "sac"}),
-    "td3": ("Pendulum-v1", {"name": "td3", "policy_delay": 3, "noise": "linear(1, 0, 500)"}),
+    "td3": (
+        "Pendulum-v1",
+        {"name": "td3", "policy_delay": 3, "noise": "linear(1, 0, 500)", "normalize_obs": True},
+    ),
 }
 
 

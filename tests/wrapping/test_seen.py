@@ -1,6 +1,7 @@
 """What agents are shown: several observations together, and normalised ones."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tenfold.training.loop import train
 
 COUNT = "wrapping/Count-v0(ends=3)"
 DQN = {"learning_starts": 20, "batch_size": 4, "capacity": 90, "net": {"hidden": [8]}}
+SAC = DQN | {"name": "sac"}
 PPO = {"name": "ppo", "horizon": 8, "minibatches": 2, "epochs": 1, "net": {"hidden": [8]}}
 
 
@@ -103,12 +105,13 @@ def test_frames_of_graphs_are_refused() -> None:
         Run(frames=0)
 
 
+@pytest.mark.parametrize("agent", [DQN, SAC], ids=["dqn", "sac"])
 @pytest.mark.parametrize("engine", ["plain", "fused"])
-def test_q_learning_keeps_observations_as_they_are_and_normalises_them_where_they_are_used(
-    engine: str,
+def test_replay_keeps_observations_as_they_are_and_they_are_normalised_where_they_are_used(
+    engine: str, agent: dict[str, Any]
 ) -> None:
     """After the observations 1, 2, 0 (the end was 3), 1, 2 the mean is 1.2 and the variance 0.56."""
-    run = Run.of({"env": COUNT, "agent": DQN, "normalize_obs": True, "engine": engine})
+    run = Run.of({"env": COUNT, "agent": agent, "normalize_obs": True, "engine": engine})
     learner = make_learner(run)
     while learner.step < 5:
         learner.round(5)

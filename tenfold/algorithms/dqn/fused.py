@@ -16,17 +16,11 @@ import numpy as np
 
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.fused_acting import (
-    LR,
-    FusedActing,
-    acting_streams,
-    noise_room,
-    rules,
-    statistics,
-)
+from tenfold.algorithms.dqn.fused_acting import FusedActing, acting_streams, noise_room, rules
 from tenfold.algorithms.dqn.fused_round import Arrays, fused_round, fused_rounds
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart
+from tenfold.algorithms.fused_replay import LR, statistics
 from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
@@ -110,8 +104,7 @@ class FusedEngine(FusedRounds, PlainEngine):
             e_action=self.action,
             e_inputs=zeros(sizes[0], count),
             e_hidden=zeros(count * outputs),
-            norm_count=agent.norm.count if agent.norm else np.zeros(1, np.int64),
-            norm=statistics(agent),
+            **statistics(agent),
         )
         self.given = (
             table_of(self.arrays),

@@ -3,90 +3,66 @@
 import numpy as np
 
 from tenfold.algorithms.dqn.agent import ONLINE, DQNAgent
-from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy, Prioritized
+from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy
+from tenfold.algorithms.fused_replay import (
+    ACTIVATION,
+    BEHIND,
+    STARTS,
+    replay_rules,
+    see_rows,
+    statistics,
+)
 from tenfold.core.kernels import kernel
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.schedules import as_numbers, schedule_at
-from tenfold.engines.fusing import turn_rows, zeros
+from tenfold.engines.fusing import zeros
 from tenfold.ops.categorical import base_of, mean_of, softmax_of
-from tenfold.ops.mlp import ACTIVATIONS, mlp_forward, parameter_count
-from tenfold.ops.moments import norm_columns
+from tenfold.ops.mlp import mlp_forward, parameter_count
 from tenfold.ops.noise import fill_factors, noisy_parameters
 from tenfold.ops.td import value_of
 
-# places in `rule`, the settings as numbers; a schedule takes four
+# its own places in `rule`
 (
-    ACTIVATION,
     DOUBLE,
     DUEL,
     ATOMS,
     HUBER,
     CLIP,
-    ADAM_EPS,
     HARD,
     TAU,
-    PRIORITIZED,
-    ALPHA,
-    PRIORITY_EPS,
-    N_STEP,
-    GAMMA,
-    SCALE,
-    STARTS,
-    EVERY,
-    PER_ROUND,
     BOLTZMANN,
     ACTIONS,
-    NORM_CLIP,
     NOISY,
     CATEGORICAL,
     LOW,
     HIGH,
-) = range(25)
-# typed: Numba compiles a function once more for each literal number it is called with
-LR, EXPLORE, BETA, RULES = np.int64(25), np.int64(29), np.int64(33), 37
+) = range(BEHIND, BEHIND + 13)
+EXPLORE, RULES = np.int64(BEHIND + 13), BEHIND + 17
 
 
 def rules(agent: DQNAgent) -> np.ndarray:
     """The settings as numbers."""
-    config, rule = agent.config, np.zeros(RULES)
-    target, priorities, how = config.target, config.replay, config.explore
+    config, rule = agent.config, replay_rules(agent, RULES)
+    target, how = config.target, config.explore
     values = {
-        ACTIVATION: ACTIVATIONS[config.net.activation],
         DOUBLE: config.double,
         DUEL: config.dueling,
         ATOMS: agent.online.atoms,
         HUBER: config.loss == "huber",
         CLIP: config.clip_norm or np.inf,
-        ADAM_EPS: config.adam_eps,
         HARD: target.every if isinstance(target, Hard) else 0,
         TAU: 0 if isinstance(target, Hard) else target.tau,
-        N_STEP: config.n_step,
-        GAMMA: config.gamma,
-        SCALE: 1.0 if agent.norm else agent.layout.scale,
-        ACTIONS: agent.actions.n,
-        STARTS: config.learning_starts,
-        EVERY: config.every,
-        PER_ROUND: config.updates,
         BOLTZMANN: isinstance(how, Boltzmann),
-        NORM_CLIP: agent.norm.clip if agent.norm else 0,
+        ACTIONS: agent.actions.n,
         NOISY: isinstance(how, Noisy),
     }
     if spread := config.categorical:
         values |= {CATEGORICAL: True, LOW: spread.low, HIGH: spread.high}
-    if isinstance(priorities, Prioritized):
-        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
-        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
     if isinstance(how, Epsilon | Boltzmann):
         level = how.temperature if isinstance(how, Boltzmann) else how.schedule
         rule[EXPLORE : EXPLORE + 4] = as_numbers(level)
-    rule[LR : LR + 4] = as_numbers(config.lr)
     rule[list(values)] = list(values.values())
     return rule
-
-
-def statistics(agent: DQNAgent) -> np.ndarray:
-    """Of observations, [3, features]; [3, 0] where they are not normalised."""
-    return agent.norm.moments if agent.norm else np.zeros((3, 0))
 
 
 @kernel
@@ -129,9 +105,7 @@ def choose_actions(
     if rule[NOISY]:
         fill_factors(streams[2], rounds, factors)
         parameters = noisy_parameters(online, sizes, factors, noisy)
-    turn_rows(obs, rule[SCALE], inputs)
-    if norm.shape[1]:
-        norm_columns(inputs, norm, rule[NORM_CLIP])
+    see_rows(obs, rule, norm, inputs)
     output = mlp_forward(parameters, sizes, int(rule[ACTIVATION]), inputs, hidden)
     for i in range(size):
         if action[i] < 0:
@@ -217,7 +191,7 @@ class FusedActing:
             zeros(2 * agent.online.atoms),
             zeros(sizes[0], lanes),
             zeros(lanes * int(sizes[1:].sum())),
-            statistics(agent),
+            statistics(agent)["norm"],
         )
 
     def __call__(

@@ -6,32 +6,32 @@ from typing import NamedTuple
 
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET
 from tenfold.algorithms.dqn.fused_acting import (
-    ACTIVATION,
-    ADAM_EPS,
-    ALPHA,
     ATOMS,
-    BETA,
     CATEGORICAL,
     CLIP,
     DOUBLE,
     DUEL,
-    EVERY,
-    GAMMA,
     HARD,
     HIGH,
     HUBER,
     LOW,
+    NOISY,
+    TAU,
+    choose_actions,
+)
+from tenfold.algorithms.fused_replay import (
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    GAMMA,
     LR,
     N_STEP,
-    NOISY,
-    NORM_CLIP,
-    PER_ROUND,
     PRIORITIZED,
     PRIORITY_EPS,
     SCALE,
-    STARTS,
-    TAU,
-    choose_actions,
+    count_stored,
+    draw_rows,
+    norm_batch,
 )
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
@@ -57,11 +57,10 @@ from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import Stored, add_rows
-from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
+from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
-from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.td import mean_size, td_gradient
 
@@ -130,18 +129,18 @@ def draw_batch(table, m_obs):
     """Draws rows of the memory, and gathers them as networks take them."""
     a = open_arrays(table)
     rule = a.rule
-    if rule[PRIORITIZED]:
-        draw_prioritized(
-            a.streams[REPLAY],
-            a.m_count,
-            a.m_tree,
-            schedule_at(rule, BETA, a.counter[STEP]),
-            a.row,
-            a.draw,
-            a.items[WEIGHT],
-        )
-    else:
-        draw_ready(a.streams[REPLAY], a.m_count, a.m_ready, a.m_head, a.row)
+    draw_rows(
+        a.streams[REPLAY],
+        a.counter[STEP],
+        rule,
+        a.m_count,
+        a.m_tree,
+        a.m_ready,
+        a.m_head,
+        a.row,
+        a.draw,
+        a.items[WEIGHT],
+    )
     length = a.m_ready.size // a.m_head.size
     gather_columns(
         a.row,
@@ -156,9 +155,7 @@ def draw_batch(table, m_obs):
         a.items[DISCOUNT],
         a.inputs[1],
     )
-    if a.norm.shape[1]:
-        norm_columns(a.inputs[0], a.norm, rule[NORM_CLIP])
-        norm_columns(a.inputs[1], a.norm, rule[NORM_CLIP])
+    norm_batch(a.inputs, rule, a.norm)
     if a.m_mask.shape[1]:
         gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
@@ -194,43 +191,14 @@ def find_gradient(table):
 def find_slopes(table, output, next_output, chooser, by_output):
     """The derivative of the loss by the network's output; returns the loss and the mean value."""
     a = open_arrays(table)
-    rule, duel, atoms = a.rule, int(a.rule[DUEL]), int(a.rule[ATOMS])
-    reward, discount, weight = a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT]
+    rule, outputs = a.rule, (output, next_output, chooser)
+    items = a.action, a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT], a.next_mask
+    form, found = (int(rule[DUEL]), int(rule[ATOMS])), (by_output, a.items[ERROR], a.y)
     if rule[CATEGORICAL]:
-        _, _, loss, q = categorical_gradient(
-            output,
-            next_output,
-            chooser,
-            a.action,
-            reward,
-            discount,
-            weight,
-            a.next_mask,
-            duel,
-            atoms,
-            rule[LOW],
-            rule[HIGH],
-            by_output,
-            a.items[ERROR],
-            a.y,
-        )
-        return loss, q
-    _, _, loss, q = td_gradient(
-        output,
-        next_output,
-        chooser,
-        a.action,
-        reward,
-        discount,
-        weight,
-        a.next_mask,
-        duel,
-        atoms,
-        rule[HUBER] > 0,
-        by_output,
-        a.items[ERROR],
-        a.y,
-    )
+        ends = rule[LOW], rule[HIGH]
+        _, _, loss, q = categorical_gradient(*outputs, *items, *form, *ends, *found)
+    else:
+        _, _, loss, q = td_gradient(*outputs, *items, *form, rule[HUBER] > 0, *found)
     return loss, q
 
 
@@ -280,7 +248,7 @@ def update_once(table, m_obs):
 def store_last(table, m_obs, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
-    rule, counter = a.rule, a.counter
+    rule = a.rule
     if a.m_mask.shape[1]:
         ended = a.e_terminated, a.e_truncated
         add_masks(a.m_mask, a.m_head, FIRST_LANE, *ended, a.e_skipped, a.e_mask, a.e_final_mask)
@@ -306,16 +274,7 @@ def store_last(table, m_obs, e_obs, e_final_obs):
         e_obs,
         e_final_obs,
     )
-    if a.norm.shape[1]:
-        norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
-        norm_scale(a.norm_count, a.norm[1], EPSILON, a.norm[2])
-    before = counter[STEP]
-    for i in range(a.e_skipped.size):
-        counter[STEP] += not a.e_skipped[i]
-    counter[ROUNDS] += 1
-    every = int(rule[EVERY])
-    due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
-    counter[DUE] = due if counter[STEP] > rule[STARTS] and a.m_count[0] > 0 else 0
+    count_stored(a.counter, rule, a.e_skipped, e_obs, a.norm_count, a.norm, a.m_count[0])
 
 
 @kernel

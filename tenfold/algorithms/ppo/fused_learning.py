@@ -34,17 +34,9 @@ from tenfold.algorithms.ppo.fused_arrays import (
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.ops.adam import adam_numba, clip_numba
-from tenfold.ops.mlp import mlp_backward, mlp_forward
+from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
 from tenfold.ops.permutation import shuffle
 from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
-
-
-@kernel
-def parameter_total(sizes):
-    total = 0
-    for i in range(sizes.size - 1):
-        total += (sizes[i] + 1) * sizes[i + 1]
-    return total
 
 
 @kernel

@@ -18,7 +18,6 @@ from tenfold.algorithms.ppo.fused_learning import (
     gather_rows,
     inputs_of,
     learn_parts,
-    parameter_total,
     policy_slopes,
     value_slopes,
 )
@@ -27,7 +26,14 @@ from tenfold.core.kernels import kernel
 from tenfold.core.tables import F1, F2, F3, I1, opener
 from tenfold.engines.fusing import zeros
 from tenfold.memory.rollout import Rollout
-from tenfold.ops.mlp import RELU, activate, mlp_backward, mlp_forward, through_activation
+from tenfold.ops.mlp import (
+    RELU,
+    activate,
+    mlp_backward,
+    mlp_forward,
+    parameter_total,
+    through_activation,
+)
 from tenfold.ops.products import layer_by_input, turn
 from tenfold.ops.recurrent import LSTM_GATES, memory_backward, memory_forward
 from tenfold.ops.tiles import at

@@ -4,8 +4,6 @@ remembered before and behind every row."""
 from tenfold.algorithms.ppo.agent import ONLINE
 from tenfold.algorithms.ppo.fused_arrays import (
     ACTIVATION,
-    COINS,
-    NORMALS,
     OBS_SCALE,
     ROUNDS,
     open_arrays,
@@ -25,6 +23,7 @@ from tenfold.algorithms.ppo.fused_round import (
     STORE,
     UPDATE,
     begin_row,
+    draw_next,
     end_step,
     finish_with,
     note_step,
@@ -34,7 +33,6 @@ from tenfold.algorithms.ppo.fused_round import (
 from tenfold.core.kernels import kernel
 from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
 from tenfold.memory.rollout import remember
-from tenfold.ops.policy import draw_action
 
 
 @kernel
@@ -97,19 +95,7 @@ def choose_remembering(table, memories, r_obs, e_obs):
     split, behind = reals + tower_total(memories, m.policy_head), held_by_one(m.sizes)
     output = one_step(table, memories, m.policy_head, OF_POLICY, m.memory, reals, split)
     keep_following(memories, OF_POLICY)
-    draw_action(
-        output,
-        flat[:reals],
-        a.sizes,
-        a.e_mask,
-        a.streams[COINS],
-        a.streams[NORMALS],
-        a.counter[ROUNDS] * size,
-        a.act_scratch,
-        a.r_chosen[t],
-        a.r_real[t],
-        a.r_log_p[t],
-    )
+    draw_next(table, output)
     value = one_step(table, memories, m.value_head, behind, m.memory, split, flat.size)
     keep_following(memories, behind)
     for b in range(size):

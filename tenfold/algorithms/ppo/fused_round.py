@@ -26,12 +26,12 @@ from tenfold.algorithms.ppo.fused_arrays import (
     STEP,
     open_arrays,
 )
-from tenfold.algorithms.ppo.fused_learning import learn_due, parameter_total
+from tenfold.algorithms.ppo.fused_learning import learn_due
 from tenfold.core.kernels import kernel
 from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
-from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.mlp import mlp_forward, parameter_total
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
 from tenfold.ops.policy import draw_action
 
@@ -173,6 +173,26 @@ def begin_row(table, r_obs, e_obs):
 
 
 @kernel(inline="always")
+def draw_next(table, output):
+    """Actions that the policy's output says, into the rollout's current row."""
+    a = open_arrays(table)
+    t, lanes = a.r_count[0], a.r_log_p.shape[1]
+    draw_action(
+        output,
+        a.block[ONLINE][: a.r_real.shape[2]],
+        a.sizes,
+        a.e_mask,
+        a.streams[COINS],
+        a.streams[NORMALS],
+        a.counter[ROUNDS] * lanes,
+        a.act_scratch,
+        a.r_chosen[t],
+        a.r_real[t],
+        a.r_log_p[t],
+    )
+
+
+@kernel(inline="always")
 def choose_next(table, r_obs, e_obs):
     """Actions for the current observations, into the rollout's current row."""
     if not begin_row(table, r_obs, e_obs):
@@ -188,19 +208,7 @@ def choose_next(table, r_obs, e_obs):
     reals = a.r_real.shape[2]
     split = reals + parameter_total(a.policy_sizes)
     output = mlp_forward(flat[reals:split], a.policy_sizes, activation, a.act_inputs, a.act_hidden)
-    draw_action(
-        output,
-        flat[:reals],
-        a.sizes,
-        a.e_mask,
-        a.streams[COINS],
-        a.streams[NORMALS],
-        a.counter[ROUNDS] * size,
-        a.act_scratch,
-        a.r_chosen[t],
-        a.r_real[t],
-        a.r_log_p[t],
-    )
+    draw_next(table, output)
     value = mlp_forward(flat[split:], a.value_sizes, activation, a.act_inputs, a.act_hidden)
     for b in range(size):
         a.r_value[t, b] = value[0, b]

@@ -41,6 +41,7 @@ OWN_OPTIONS = (
     (3, 1, {"temperature": 0.2}),
     (3, 2, {"temperature": "auto(-0.5, 0.1)"}),
     (4, 0, {}),
+    (4, 0, {"normalize_obs": True}),
     (3, 0, {"n_step": 3, "replay": "prioritized", "temperature": 0.2}),
     (2, 0, {"batch_size": 1, "net": {"hidden": [5], "activation": "elu"}}),
 )

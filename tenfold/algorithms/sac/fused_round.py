@@ -11,15 +11,11 @@ from tenfold.algorithms.fused_acting import (
 )
 from tenfold.algorithms.fused_arrays import (
     ACTING,
-    ACTIVATION,
-    ADAM_EPS,
-    ALPHA,
     DELTA,
     DISCOUNT,
     ERROR,
     HIDDEN,
     LOG_P,
-    LR,
     NEXT,
     NEXT_HIDDEN,
     NEXT_LOG_P,
@@ -27,11 +23,8 @@ from tenfold.algorithms.fused_arrays import (
     NOW,
     OWN,
     POLICY,
-    PRIORITIZED,
-    PRIORITY_EPS,
     RANDOM,
     REWARD,
-    STARTS,
     TAU,
     VALUE,
     Y,
@@ -43,12 +36,20 @@ from tenfold.algorithms.fused_critics import (
     learn_actor,
     learn_critics,
     mean_of,
-    parameter_total,
     put_actions,
     step_of_adam,
     through_critic,
 )
 from tenfold.algorithms.fused_one_round import one_round
+from tenfold.algorithms.fused_replay import (
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    LR,
+    PRIORITIZED,
+    PRIORITY_EPS,
+    STARTS,
+)
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
@@ -62,7 +63,7 @@ from tenfold.ops.actor_critic import (
     temperature_gradient,
 )
 from tenfold.ops.adam import polyak_numba
-from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.mlp import mlp_forward, parameter_total
 from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_sample
 
 # its own places in `rule`
@@ -175,7 +176,7 @@ def choose_actions(table, e_action, e_obs):
     if a.counter[STEP] < a.rule[STARTS]:
         random_actions(a.streams[RANDOM], start, a.actor_sizes[a.actor_sizes.size - 1], e_action)
         return
-    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
+    output = acting_output(a.online, a.actor_sizes, a.rule, a.norm, e_obs, a.e_inputs, a.e_hidden)
     if e_action.ndim == 1:
         draw_options(output, a.streams[RANDOM], start, e_action)
     else:

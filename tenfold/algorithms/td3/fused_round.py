@@ -6,8 +6,6 @@ import numpy as np
 from tenfold.algorithms.fused_acting import acting_output, put_rows, random_actions
 from tenfold.algorithms.fused_arrays import (
     ACTING,
-    ACTIVATION,
-    ALPHA,
     DELTA,
     DISCOUNT,
     ERROR,
@@ -18,11 +16,8 @@ from tenfold.algorithms.fused_arrays import (
     NEXT_POLICY,
     NOW,
     OWN,
-    PRIORITIZED,
-    PRIORITY_EPS,
     RANDOM,
     REWARD,
-    STARTS,
     TAU,
     Y,
     open_arrays,
@@ -33,11 +28,11 @@ from tenfold.algorithms.fused_critics import (
     learn_actor,
     learn_critics,
     mean_of,
-    parameter_total,
     put_actions,
     through_critic,
 )
 from tenfold.algorithms.fused_one_round import one_round
+from tenfold.algorithms.fused_replay import ACTIVATION, ALPHA, PRIORITIZED, PRIORITY_EPS, STARTS
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
@@ -45,7 +40,7 @@ from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import soft_target
 from tenfold.ops.adam import polyak_numba
-from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.mlp import mlp_forward, parameter_total
 from tenfold.ops.reparameterised import fill_noise, smoothed
 
 # its own places in `rule`; the deviation of the noise on actions is a schedule
@@ -138,7 +133,7 @@ def choose_actions(table, e_action, e_obs):
     if step < a.rule[STARTS]:
         random_actions(a.streams[RANDOM], start, 0, e_action)
         return
-    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
+    output = acting_output(a.online, a.actor_sizes, a.rule, a.norm, e_obs, a.e_inputs, a.e_hidden)
     fill_noise(a.streams[ACTING], start, a.e_noise)
     spread = schedule_at(a.rule, NOISE, step)
     smoothed(output, a.e_noise, spread, UNLIMITED, a.e_drawn)
