@@ -300,3 +300,11 @@ def test_one_shop_has_its_schedule_and_a_picture(run: Path) -> None:
     assert check_schedule(classic("ft06"), row["schedule"]) == best
     assert (run / "gantt.png").read_bytes()[:4] == b"\x89PNG"
     assert "machine 0 |" in "\n".join(ShopGaps().lines(asked, found))
+    last = (run / "shops/ft06.json").read_bytes()
+    best = ShopGaps().find(Asked(run, "best", options=asked.options))
+    assert best["table"] == str(run / "shops/ft06-best.json")
+    assert best["gantt"] == str(run / "gantt-best.png")
+    assert (run / "shops/ft06.json").read_bytes() == last
+    assert [section.title for section in sections(run)] == [
+        f"Job shops: ft06, checkpoint {which} (step 1,000), seed 4" for which in ("best", "last")
+    ]
