@@ -125,6 +125,32 @@ def test_a_field_of_one_state_is_asked_one_by_one() -> None:
         field_at("x", lambda z: np.where(z[..., :1] > 2, np.nan, z), points)
 
 
+def test_what_a_field_raises_is_told_once_with_its_place() -> None:
+    """By one state, by all at once, or by both in another way: none is passed over."""
+
+    def never(z: np.ndarray) -> np.ndarray:
+        raise KeyError("gain")
+
+    def for_rows(z: np.ndarray) -> np.ndarray:
+        return z[:, [1, 5]]  # a slip of the pen, which one state alone would hide
+
+    points = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    with pytest.raises(EnvironmentFault) as told:
+        field_at("x", never, points)
+    assert str(told.value).startswith(
+        "x, z = [1. 2.]: field(z) raised KeyError: 'gain' in test_truth.py, line "
+    )
+    assert str(told.value).count("gain") == 1
+    with pytest.raises(EnvironmentFault) as told:
+        field_at("x", for_rows, points)
+    assert "too many indices" in str(told.value)
+    assert "Given all states at once, as rows, it raised IndexError: index 5" in str(told.value)
+    with pytest.raises(
+        EnvironmentFault, match=r"z = \[1. 2.\]: what field\(z\) returned cannot be"
+    ):
+        field_at("x", lambda z: "fast", points)
+
+
 def test_policies_on_a_system_of_ones_own_are_compared_by_the_fields_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
