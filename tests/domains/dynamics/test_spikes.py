@@ -21,6 +21,8 @@ from tenfold.domains.dynamics.elbo import draws_shape, elbo_parts
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.missing import widened
 from tenfold.domains.dynamics.model_metrics import random_recordings
+from tenfold.domains.dynamics.offline import unlike_counts
+from tenfold.domains.dynamics.recording import Recording
 from tenfold.domains.dynamics.spikes import bits_per_spike
 from tenfold.domains.dynamics.turning import polar, turns
 
@@ -236,6 +238,31 @@ def test_bits_per_spike_are_in_output_report_and_python(
 
 
 # several sessions
+
+
+def test_counts_that_are_fitted_as_real_numbers_are_spoken_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = rotation(6, 10, 0)
+    file = save(tmp_path / "data.npz", counts)
+    few = {"steps": 2, "eval_every": 0, "agent": {"refit": 0, "length": 10}}
+    ten.fit(file, tmp_path / "run", settings=few, quiet=True)
+    told = capsys.readouterr().err
+    assert told.count("--agent.model.noise poisson") == 1
+    assert (
+        f"data.npz: its observations are whole numbers, {100 * np.mean(counts == 0):.0f} %" in told
+    )
+
+    def words(y: np.ndarray, noise: str = "gaussian", said: str = "") -> str:
+        episodes = tuple((own, np.zeros((len(own), 0))) for own in y)
+        given = {"agent": {"model": {"noise": said} if said else {}}}
+        return unlike_counts(Recording(episodes, 0.1), noise, given)
+
+    assert words(counts) and words(np.where(counts > 3, np.nan, counts))
+    assert not words(counts, "poisson") and not words(counts, said="gaussian")
+    # numbers that are not whole, below 0, or hardly ever 0
+    for other in (counts + 0.5, -counts, counts + 1):
+        assert not words(other)
 
 
 def test_sessions_of_one_rotation_share_its_eigenvalue(tmp_path: Path) -> None:
