@@ -51,9 +51,8 @@ from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, re
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
 from tenfold.domains.dynamics.ridge import bootstrap, ridge
-from tenfold.ops.adam import adam, clip
+from tenfold.ops.adam import descend
 
-ADAM_EPS = 1e-8
 PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
 ROUNDS = 2  # of fits and shares by turns: more of them overshoot
 MOST_ERROR = 0.95  # the largest share of a surprise that is error
@@ -160,17 +159,8 @@ def update(
     # for each step of time: rates then fit any length
     loss = (beta * parts.divergence - parts.likelihood).sum() / y.shape[2]
     loss.backward()
-    if clip_norm is not None:
-        clip(network.flat_grad, clip_norm)
-    adam(
-        network.flat,
-        network.flat_grad,
-        training.mean,
-        training.square,
-        training.updates,
-        lr,
-        ADAM_EPS,
-    )
+    moments = training.mean, training.square
+    descend(network.flat, network.flat_grad, *moments, training.updates, lr, limit=clip_norm)
     return Parts(*(part.detach() for part in parts))
 
 
