@@ -203,6 +203,11 @@ def test_where_a_step_turns_over_the_mean_is_given_as_it_is() -> None:
     """z' = −z/2 is no flow of a single number."""
     mean = torch.tensor([[-1.5], [0.7]])
     assert torch.equal(logarithm(torch.tensor([[[-1.5]], [[-1.5]]]), mean), mean)
+    # two directions at once, alike or not: the determinant of the step is above 0
+    both = torch.tensor([[1.0, 0.5]])
+    for least in (-0.5, -0.45):
+        over = torch.diag(torch.tensor([-0.5, least])) - torch.eye(2)
+        assert torch.equal(logarithm(over[None], both), both)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
