@@ -69,6 +69,8 @@ def test_orders_of_two_jobs_by_hand() -> None:
         ),
         ([[0, 0, 1, 1], [0, 0, 0, 1]], "order 1 of flow does not name each job once for each"),
         ([[0, 0, 1, 2]], "order 0 of flow does not"),
+        ([[0, 0, 1, 1], [0, 1, 1]], "orders of flow cannot be read as rows of job numbers"),
+        ([[0, 0.5, 1, 1]], "names jobs by whole numbers, and not by 0.5"),
     ):
         with pytest.raises(UserError, match=complaint):
             starts(FLOW, bad)
