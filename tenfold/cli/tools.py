@@ -40,7 +40,7 @@ def add_eval(parsers: Any, given: Sequence[str]) -> None:
         nargs="?",
         const="",
         metavar="FILE",
-        help="film an episode: .gif or .mp4 (RUN/video.gif)",
+        help="film an episode: .gif or .mp4 (RUN/video.gif, RUN/video-best.gif, …)",
     )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     add_trust(evaluate)

@@ -8,20 +8,16 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from tenfold.ops.adam import adam, clip
-
-ADAM_EPS = 1e-8  # where the settings do not say
+from tenfold.ops.adam import ADAM_EPS, descend
 
 
 def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
     """Clips the gradient in an agent's flat buffer and makes one step of Adam; returns its norm, of
     each member, before it was clipped."""
-    grad, limit = agent.online.flat_grad, getattr(agent.config, "clip_norm", None)
-    norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
     agent.updates += 1
-    eps = getattr(agent.config, "adam_eps", ADAM_EPS)
-    adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, lr, eps)
-    return norm
+    config, online, moments = agent.config, agent.online, (agent.mean, agent.square)
+    eps, limit = getattr(config, "adam_eps", ADAM_EPS), getattr(config, "clip_norm", None)
+    return descend(online.flat, online.flat_grad, *moments, agent.updates, lr, eps, limit)
 
 
 class AutogradEngine:

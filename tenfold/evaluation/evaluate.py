@@ -16,7 +16,7 @@ from tenfold.evaluation.player import Score, play, random_policy
 from tenfold.evaluation.video import film
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import BEST
-from tenfold.runs.folder import RunFolder, is_seeds
+from tenfold.runs.folder import RunFolder, is_seeds, of_checkpoint
 from tenfold.runs.metrics import rank, read_rows
 from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
 from tenfold.training.learners import agent_of, load_run
@@ -127,7 +127,8 @@ class Episodes:
             first or {},
         )
         found |= domain.evaluate(played)
-        usual = domain.film(played) if asked.video is None else asked.path / "video.gif"
+        usual = of_checkpoint(asked.path / "video.gif", asked.checkpoint)
+        usual = domain.film(played) if asked.video is None else usual
         if file := Path(asked.video) if asked.video else usual:
             found["video"] = str(file)
             found["frames"] = film(there.world, agent, agent.policy(how), seed, file)

@@ -16,6 +16,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
 BETA1, BETA2 = 0.9, 0.999
+ADAM_EPS = 1e-8  # where settings do not say
 # smaller numbers are subnormal, and slow: moments of units that no longer fire decay to them
 TINY = np.finfo(np.float32).tiny
 
@@ -179,6 +180,23 @@ def clip(grad: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
     norm = grad.norm(dim=-1, keepdim=True)
     grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))  # 1e-6: as clip_grad_norm_ does
     return grad, norm
+
+
+def descend(
+    flat: torch.Tensor,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    square: torch.Tensor,
+    step: int,
+    lr: float,
+    eps: float = ADAM_EPS,
+    limit: float | None = None,
+) -> torch.Tensor:
+    """Step number `step` of Adam by the gradient clipped to norm `limit` (None: as it is), in
+    place; returns each member's norm before that."""
+    norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
+    adam(flat, grad, mean, square, step, lr, eps)
+    return norm
 
 
 def clip_array_reference(grad, limit):

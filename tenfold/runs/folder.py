@@ -256,6 +256,12 @@ def is_kind(path: Path, kind: str) -> bool:
     return isinstance(about, dict) and about.get("kind") == kind
 
 
+def of_checkpoint(path: Path, checkpoint: str) -> Path:
+    """A file about one checkpoint of a run: best, last, or a step. The last one's has the plain
+    name, and none is written over that of another."""
+    return path if checkpoint == "last" else path.with_stem(f"{path.stem}-{checkpoint}")
+
+
 def runs_below(path: Path) -> list[Path]:
     """Runs in a folder, the one written to last in front."""
     found = (

@@ -116,7 +116,7 @@ class Aside(Display):
     def __init__(self, whole: Display, name: str, first_step: int) -> None:
         self.whole, self.name, self.first = whole, name, first_step
         self.started = whole.started
-        self.live = None
+        self.live, self.quiet = None, False
 
     def say(self, sentence: str, always: bool = False) -> None:
         if always and sentence not in self.whole.told:  # once, where all would say it

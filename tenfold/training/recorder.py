@@ -176,7 +176,9 @@ class Recorder:
         best = rank(found.row) > self.metrics.best
         self.metrics.add(found.row)
         if found.warning:
-            self.display.say(f"Warning: {found.warning}", always=True)
+            # of a quiet run, one of many perhaps, nothing else says which it is
+            whose = f"seed {self.run.seed}: " if self.display.quiet else ""
+            self.display.say(f"Warning: {whose}{found.warning}", always=True)
         if found.notice:
             self.notice(found.notice)
         if best:

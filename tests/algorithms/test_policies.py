@@ -96,6 +96,7 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(
     # the same simulator, no policy
     assert found["rules"]["SPT"] == 88 and found["rules"]["MWKR"] == 61
     schedule = [tuple(row) for row in found["schedule"]]
+    from tenfold.domains.jobshop.page import sections
     from tenfold.domains.jobshop.schedule import Scheduled
 
     assert check_schedule(read_instance("ft06"), [Scheduled(*row) for row in schedule]) == min(
@@ -122,6 +123,13 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(
         and "<th>rule SPT</th><td>88</td>" in page
     )
     assert page.count("data:image/png;base64,") == 1  # the chart; the curve is drawn by the page
+    # of another checkpoint there is a section of its own
+    step = str(found["step"])
+    assert main(["eval", out, "--episodes", "1", "--checkpoint", step, "--samples", "1"]) == 0
+    assert f"gantt-{step}.png" in capsys.readouterr().out
+    assert [section.title for section in sections(tmp_path / "shop")] == [
+        f"Schedule, checkpoint {which} (step {found['step']:,})" for which in (step, "last")
+    ]
 
 
 def test_seeds_of_a_job_shop_are_judged_each_and_the_best_is_drawn(

@@ -9,6 +9,7 @@ import torch
 
 from tenfold.domains.dynamics.coordinates import LEAST, Coordinates, standard
 from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.missing import carried_on, unread
 from tenfold.domains.dynamics.turning import session_of, turns
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def session_rows(agent: "ExplorerAgent", m: int, rows: np.ndarray) -> np.ndarray:
-    """The session of each of member m's rows [n] of the window."""
-    return session_of(torch.from_numpy(agent.window.obs[m, rows]), agent.sessions).numpy()
+    """The session of each of member m's rows [n] of the window; one of which nothing was observed
+    goes with the row before it."""
+    y = agent.window.obs[m, rows]
+    return carried_on(session_of(torch.from_numpy(y), agent.sessions).numpy(), unread(y))
 
 
 @torch.no_grad()
@@ -25,7 +28,8 @@ def align_sessions(agent: "ExplorerAgent") -> None:
     """Turns sessions such that the states that are read from the window move alike."""
     rows, z, _ = agent.window_states()
     for m in range(agent.members):
-        episode = np.cumsum(agent.window.first[m, rows])
+        episode = np.cumsum(agent.window.first[m, rows]).astype(np.float64)
+        episode[unread(agent.window.obs[m, rows])] = np.nan
         own = session_rows(agent, m, rows)
         turn_sessions(agent.online, m, turns(z[m], own, episode, len(agent.sessions)))
 

@@ -110,7 +110,7 @@ def on_clock(
         cuts = np.flatnonzero((whole == 0) | (whole > longest)) + 1
         cut += len(cuts)
         for rows in np.split(np.arange(len(y)), cuts):
-            if len(rows) < 2 and len(y) > 1:
+            if not len(rows) or (len(rows) < 2 and len(y) > 1):
                 alone += len(rows)
                 continue
             count = whole[rows[:-1]]

@@ -245,7 +245,9 @@ class Models:
         if result.best_evaluation is None:
             return []
         chose = "on steps that choose the best checkpoint" if is_recording(result.run.env) else ""
-        return fit_lines(latest_fit(result.path), chose)
+        row = latest_fit(result.path)
+        # the evaluation at a run's end has warned already
+        return fit_lines(row, chose, warns=row["step"] < result.run.steps)
 
     def onward(self, path: Path, many: bool = False) -> str:
         """There is a model to ask, and no game to play."""
@@ -261,10 +263,11 @@ def refuse_film(asked: Asked) -> None:
         )
 
 
-def fit_lines(row: dict[str, Any], where: str) -> list[str]:
+def fit_lines(row: dict[str, Any], where: str, warns: bool = True) -> list[str]:
     """How well a model of the world fits, and on what."""
     lines = [f"{where}:"] if where else []
-    return lines + [f"{name}: {value}" for name, value in fit_words(row).items()]
+    words = fit_words(row)
+    return lines + [f"{name}: {words[name]}" for name in words if warns or name != "warning"]
 
 
 def steps_judged(env: str) -> str:

@@ -32,7 +32,6 @@ while neighbouring surprises correlate negatively e is too small. Fit and share 
 From there steps of Gauss and Newton go to the least error of predictions (`prediction_error`).
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,10 +49,10 @@ from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
 from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, resampled
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
+from tenfold.domains.dynamics.prediction_error import features_at
 from tenfold.domains.dynamics.ridge import bootstrap, ridge
-from tenfold.ops.adam import adam, clip
+from tenfold.ops.adam import descend
 
-ADAM_EPS = 1e-8
 PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
 ROUNDS = 2  # of fits and shares by turns: more of them overshoot
 MOST_ERROR = 0.95  # the largest share of a surprise that is error
@@ -160,17 +159,8 @@ def update(
     # for each step of time: rates then fit any length
     loss = (beta * parts.divergence - parts.likelihood).sum() / y.shape[2]
     loss.backward()
-    if clip_norm is not None:
-        clip(network.flat_grad, clip_norm)
-    adam(
-        network.flat,
-        network.flat_grad,
-        training.mean,
-        training.square,
-        training.updates,
-        lr,
-        ADAM_EPS,
-    )
+    moments = training.mean, training.square
+    descend(network.flat, network.flat_grad, *moments, training.updates, lr, limit=clip_norm)
     return Parts(*(part.detach() for part in parts))
 
 
@@ -210,28 +200,13 @@ def believed(z, push, whole, weight, axis, width, error):
     reading less the share `error` [D] of its surprise. A step adds W·φ and `push` [T, D]; where it
     is not `whole` [T], an episode begins with its reading."""
     steps, size = push.shape
-    features, grid = weight.shape[1], len(axis)
     belief, surprise = z.copy(), np.zeros_like(push)
-    phi, bells = np.empty(features), np.empty((size, max(grid, 1)))
+    phi, bells = np.empty(weight.shape[1]), np.empty((size, len(axis)))
     for t in range(steps):
-        if grid:
-            for d in range(size):
-                for g in range(grid):
-                    away = (belief[t, d] - axis[g]) / width
-                    bells[d, g] = math.exp(-0.5 * away * away)
-            for p in range(features):
-                product, rest = 1.0, p
-                for d in range(size - 1, -1, -1):
-                    product *= bells[d, rest % grid]
-                    rest //= grid
-                phi[p] = product
-        else:
-            phi[size] = 1.0
-            for d in range(size):
-                phi[d] = belief[t, d]
+        features_at(belief[t], axis, width, bells, phi)
         for d in range(size):
             moved = push[t, d]
-            for p in range(features):
+            for p in range(len(phi)):
                 moved += weight[d, p] * phi[p]
             surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
             if whole[t]:

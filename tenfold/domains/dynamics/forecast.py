@@ -123,7 +123,7 @@ class ARX(NamedTuple):
         found = self.forecast(past_y, past_a, np.concatenate([a[:, t : t + steps] for t in starts]))
         following = np.concatenate([y[:, t + 1 : t + 1 + steps] for t in starts])
         spread = np.square(following - following.mean((0, 1))).sum((0, 2))
-        return 1 - np.square(found - following).sum((0, 2)) / spread
+        return explained(np.square(found - following).sum((0, 2)), spread)
 
 
 def repeated_r2(y: np.ndarray, steps: int) -> np.ndarray:
@@ -133,6 +133,11 @@ def repeated_r2(y: np.ndarray, steps: int) -> np.ndarray:
     following = np.stack([y[:, k : k + starts] for k in range(1, steps + 1)])  # [K, E, S, Y]
     both = y[:, :starts], following.mean((1, 2), keepdims=True)
     error, spread = (np.square(following - other).sum((1, 2, 3)) for other in both)
+    return explained(error, spread)
+
+
+def explained(error: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """The share of what varies, 0 where nothing does."""
     return np.where(spread > 0, 1 - error / np.maximum(spread, np.finfo(np.float64).tiny), 0.0)
 
 

@@ -51,7 +51,7 @@ def forecasts_over_gaps(
 ) -> torch.Tensor:
     """As `forecasts` has it: [M, B, S, steps, Y]."""
     starts = min(y.shape[2], a.shape[2] - steps + 1)
-    states = states_known(network, y, a)[:, :starts].transpose(1, 2)
+    states = states_known(network, y[:, :, :starts], a).transpose(1, 2)
     actions = a.unfold(2, steps, 1)[:, :, :starts].movedim(-1, 3)
     found = forecast(network, states.flatten(1, 2), actions.flatten(1, 2))
     return found.view(*y.shape[:2], starts, steps, -1)

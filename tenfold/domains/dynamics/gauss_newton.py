@@ -61,7 +61,7 @@ def gauss_newton(
     prior's precision of a coefficient."""
     shape = coefficients.shape
     centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
-    precision = np.concatenate((np.tile(penalty, shape[0]), np.full(gain.size, GAIN_PRIOR)))
+    precision = prior_precision(penalty, gain)
 
     def at(theta: np.ndarray) -> Fit:
         own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
@@ -92,6 +92,11 @@ def gauss_newton(
         if gained < ENOUGH:
             break
     return best
+
+
+def prior_precision(penalty: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """Of all coefficients [D·(P + A)], alike in every dimension, and then of the gain, [K]."""
+    return np.concatenate((np.tile(penalty, len(gain)), np.full(gain.size, GAIN_PRIOR)))
 
 
 def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
@@ -141,9 +146,7 @@ def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray)
     """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
     quadratic around the fit, one small system for each model."""
     theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
-    precision = np.concatenate(
-        (np.tile(penalty, len(fit.gain)), np.full(fit.gain.size, GAIN_PRIOR))
-    )
+    precision = prior_precision(penalty, fit.gain)
     pulled = precision * theta
     pulled[fit.coefficients.size :] = 0.0
     gram, slope = normal_equations(record, fit, weight)

@@ -217,10 +217,15 @@ class IdentifiedSystem(OtherWords):
         [t, k − 1] foretells observation t + k from those until t. Actions [T', A] or [E, T', A]:
         a_t follows y_t, and may go on beyond the last observation. S are the moments that have
         `steps` actions. Of several members M stands in front. A model of recordings without actions
-        takes None for them."""
-        if actions is None:
-            actions = np.zeros((*np.shape(observations)[:-1], 0))
+        takes None for them: all that is foretold is then among the observations, S = T − steps."""
         y, one = self.recordings(observations, self.online.observations)
+        if actions is None:
+            if not 1 <= steps < y.shape[2]:
+                raise ValueError(
+                    f"{steps} steps ahead do not lie within {y.shape[2]} observations: give fewer "
+                    "(1 at least), or for what comes after them actions np.zeros((T, 0))."
+                )
+            actions = np.zeros((*np.shape(observations)[:-2], y.shape[2] - 1, 0))
         a, same = self.recordings(actions, self.online.actions)
         if np.isnan(a).any():
             raise ValueError("Actions have NaN, and what was done must be known: give all of them.")

@@ -25,7 +25,10 @@ from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.ops.qlearning import tensor
 
-NODES = 16  # of the integral: exact to 1e-7 for eigenvalues of J from 0.05 to 20
+# of the integral: exact to 1e-7 for eigenvalues of J from 0.05 to 20, and for those that turn by
+# up to 120 degrees in a step; to 1e-3 by 150 degrees, to a tenth by 170
+NODES = 16
+OVER = 1e-3  # of an angle: nearer to half a turn than this, a direction is turned over
 
 Field = Callable[[torch.Tensor], torch.Tensor]
 
@@ -63,13 +66,12 @@ def logarithm(slope: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     unit = torch.eye(average.shape[-1], dtype=average.dtype, device=average.device)
     right, found = average.unsqueeze(-1), torch.zeros_like(average)
-    turned = torch.zeros_like(average[..., 0], dtype=torch.bool)
+    values = torch.linalg.eigvals((unit + slope).nan_to_num().cpu())
+    turned = ((values.real <= 0) & (values.imag.abs() <= -OVER * values.real)).any(-1)
+    turned = turned.to(average.device)
+    slope = torch.where(turned[..., None, None], 0.0, slope)
     for s, w in zip(((nodes + 1) / 2).tolist(), (weights / 2).tolist(), strict=True):
-        inner = unit + s * slope
-        turned |= torch.linalg.det(inner) <= 0
-        inner = torch.where(turned[..., None, None], unit, inner)
-        found = found + w * torch.linalg.solve(inner, right).squeeze(-1)
-    turned |= torch.linalg.det(unit + slope) <= 0
+        found = found + w * torch.linalg.solve(unit + s * slope, right).squeeze(-1)
     return torch.where(turned.unsqueeze(-1), average, found)
 
 

@@ -121,7 +121,8 @@ def newton_moves(
 ) -> np.ndarray:
     """One step of Fisher scoring of member m's weights and constants by rows y [T, Y], with N
     random weightings: [N, Y, D], the constants left out. Of one channel alone a step is that of a
-    generalised linear model: score μ'(y − μ)/V, information μ'²/V."""
+    generalised linear model: score μ'(y − μ)/V, information μ'²/V. What was not observed (NaN)
+    counts for neither."""
     rows = y.expand(network.members, -1, -1).unsqueeze(2)
     z = network.posterior(rows)[0][m, :, 0]
     given = z.expand(network.members, -1, -1)
@@ -132,9 +133,12 @@ def newton_moves(
     mean = mean.detach().double().cpu().numpy()
     spread = mean if network.decoder.poisson else np.ones_like(mean)
     x = np.concatenate((z.double().cpu().numpy(), np.ones((len(z), 1))), 1)
-    score = slope * (y.double().cpu().numpy() - mean) / spread
+    seen = y.double().cpu().numpy()
+    there = ~np.isnan(seen)
+    score = np.where(there, slope * (seen - mean) / spread, 0.0)
+    certain = np.where(there, slope**2 / spread, 0.0)
     weight = bootstrap(seed, models, len(x))
-    information = np.einsum("nt,tc,ti,tj->ncij", weight, slope**2 / spread, x, x, optimize=True)
+    information = np.einsum("nt,tc,ti,tj->ncij", weight, certain, x, x, optimize=True)
     pulled = np.einsum("nt,tc,ti->nci", weight, score, x, optimize=True)
     information += (
         1e-9 * np.trace(information, axis1=-2, axis2=-1)[..., None, None] * np.eye(x.shape[1])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.algorithms.bare_learner import BareLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, key
-from tenfold.core.timing import Clock
 from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
@@ -104,49 +104,26 @@ def require_fit(run: Run, envs: Environments) -> None:
         )
 
 
-class ModelLearner:
-    """The agent of one run and the counter of its steps. Its window is part of the agent's state,
-    and without reward there is nothing to tell of an episode."""
+class ModelLearner(BareLearner):
+    """The window is part of the agent's state, and without reward there is nothing to tell of an
+    episode."""
 
-    rows = None
-    lockstep = None
-    tells_episodes = False
-
-    def __init__(self, run: Run, agent: ExplorerAgent) -> None:
-        self.run, self.agent, self.config = run, agent, agent.config
-        self.clock, self.step = Clock(), 0
-        self.notices: list[str] = []
-        self.warnings: list[str] = []
+    agent: ExplorerAgent
 
     def set_lr(self, lr: Any) -> None:
         raise UserError("The learning rate of an explorer is fixed: set agent.lr beforehand.")
 
-    def time_every_round(self) -> None:
-        """Every round is timed as it is."""
-
-    def warm_up(self) -> None:
-        """There is nothing to compile."""
-
     def statistics(self) -> dict[str, float]:
         return self.agent.statistics()
-
-    def settle(self) -> list[Episode]:
-        return []
 
     def state(self) -> State:
         """Everything that decides what comes next, by part."""
         return {"agent": self.agent.state(), "serial": {"step": np.array(self.step)}}
 
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
-        """It has none."""
-
     def load_state(self, state: State, with_rows: bool = True) -> bool:
         self.agent.load_state(state["agent"])
         self.step = int(state["serial"]["step"])
         return True
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class ExplorerLearner(ModelLearner):

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
+import numpy as np
+
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run, named
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import RECORDING, is_recording
+from tenfold.domains.dynamics.clock import are_counts
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.dimensions import Kept, Search, search, sized
 from tenfold.domains.dynamics.given import as_number, bin_width, names_in, sources
@@ -31,6 +34,8 @@ SETTINGS = {
     "log_every": 100,
     "agent": {"planner": {"policy": "random"}},
 }
+
+SILENT = 0.2  # share of zeros among whole numbers from which on they may be counts of spikes
 
 
 def fit(
@@ -82,10 +87,29 @@ def fit(
             f"{source.words} has {recording.steps:,} steps, and a sequence that is trained on "
             f"takes agent.length = {run.agent.length}: record more, or make it shorter."
         )
+    if words := unlike_counts(recording, run.agent.model.noise, base):
+        print(f"tenfold: {source.words}: {words}.", file=sys.stderr)
     run, found = with_latent(run, recording, latent, quiet)
     kept = [Kept(notes, found)] if notes or found else []
     name = f"fit-{source.name}"
     return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
+
+
+def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) -> str:
+    """Words where observations look like counts of spikes, nobody has said which noise they have,
+    and the model takes them for real numbers; else nothing."""
+    said = settings.get("agent", {}).get("model", {}).get("noise")
+    if noise == "poisson" or said or not all(are_counts(y) for y, _ in recording.episodes):
+        return ""
+    seen = np.concatenate([y[~np.isnan(y)] for y, _ in recording.episodes])
+    silent = float(np.mean(seen == 0))
+    if silent < SILENT:
+        return ""
+    return (
+        f"its observations are whole numbers, {100 * silent:.0f} % of them 0, and are fitted as "
+        "real ones with Gaussian noise; if they are counts, such as spikes in a bin, "
+        "--agent.model.noise poisson --agent.model.decoder loglinear fits them as such"
+    )
 
 
 def with_latent(

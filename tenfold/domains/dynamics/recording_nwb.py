@@ -25,11 +25,20 @@ NUDGE = 1e-6
 FEWEST = 2  # bins of a trial, which foretells nothing with fewer
 
 
-class Series(NamedTuple):
-    """A sampled signal: moments [n] and values [n, numbers]."""
+class Series:
+    """A sampled signal: moments [n] and values [n, numbers]. What all bins ask for is summed up
+    once: trials are many, and samples more."""
 
-    time: np.ndarray
-    values: np.ndarray
+    def __init__(self, time: np.ndarray, values: np.ndarray) -> None:
+        self.time, self.numbers = time, values.shape[1]
+        known = np.isfinite(values)
+        # how many samples there were before each row, and their sum, [n + 1, numbers]
+        self.counts, self.sums = (
+            np.concatenate((np.zeros((1, self.numbers)), np.cumsum(own, 0)))
+            for own in (known, np.where(known, values, 0.0))
+        )
+        # moments and values of those that are there, of each number
+        self.there = [(time[k], v[k]) for k, v in zip(known.T, values.T, strict=True)]
 
 
 def read_nwb(path: Path, file: Any, columns: Columns) -> Parts:
@@ -59,7 +68,7 @@ def read_nwb(path: Path, file: Any, columns: Columns) -> Parts:
         )
     if len(kept) < len(spans):
         words += (f"{len(spans) - len(kept)} trials of less than {FEWEST} bins",)
-    numbers = (len(units.times) if units else 0) + sum(own.values.shape[1] for own in seen + done)
+    numbers = (len(units.times) if units else 0) + sum(own.numbers for own in seen + done)
     require_memory(sum(count) * numbers * 8, f"{path} in bins of {width:g} s", "--bin")
     y, a = [], []
     for k in kept:
@@ -76,7 +85,8 @@ def read_nwb(path: Path, file: Any, columns: Columns) -> Parts:
 
 
 class Units(NamedTuple):
-    """Sorted spike times of each unit, and where it was observed [n, 2] (None: always)."""
+    """Sorted spike times of each unit, and the spans in which it was observed, [n, 2], apart from
+    each other and in the order of time (None: always)."""
 
     times: list[np.ndarray]
     observed: list[np.ndarray] | None
@@ -99,7 +109,8 @@ class Units(NamedTuple):
                 )
         observed = None
         if "obs_intervals" in file[UNITS]:
-            observed = [own.reshape(-1, 2) for own in ragged(path, file[UNITS], "obs_intervals")]
+            spans = ragged(path, file[UNITS], "obs_intervals")
+            observed = [np.reshape(joined_spans(own.reshape(-1, 2)), (-1, 2)) for own in spans]
         return cls([np.sort(own) for own in times], observed)
 
     def counted(self, edges: np.ndarray) -> np.ndarray:
@@ -108,10 +119,10 @@ class Units(NamedTuple):
         counts = np.stack([np.diff(np.searchsorted(own, edges - near)) for own in self.times], 1)
         counts = counts.astype(np.float64)
         for unit, spans in enumerate(self.observed or ()):
-            inside = np.zeros(len(counts), np.bool_)
-            for start, stop in joined_spans(spans):
-                inside |= (edges[:-1] >= start - near) & (edges[1:] <= stop + near)
-            counts[~inside, unit] = np.nan
+            # the last span that begins before a bin is the only one that can hold it
+            last = np.searchsorted(spans[:, 0], edges[:-1] + near, "right") - 1
+            stop = np.concatenate((spans[:, 1], [-np.inf]))[last]  # -1: none does
+            counts[edges[1:] > stop + near, unit] = np.nan
         return counts
 
 
@@ -274,18 +285,14 @@ def binned(series: Series, edges: np.ndarray) -> np.ndarray:
     near = NUDGE * (edges[1] - edges[0])
     ends = np.searchsorted(series.time, edges - near)
     middle = (edges[:-1] + edges[1:]) / 2
-    rows = np.empty((len(middle), series.values.shape[1]))
     inside = (edges[1:] > series.time[0]) & (edges[:-1] <= series.time[-1] + near)
-    for k, column in enumerate(series.values.T):
-        known = np.isfinite(column)
-        before, many = (
-            np.concatenate(([0.0], np.cumsum(own)))[ends]
-            for own in (np.where(known, column, 0.0), known)
-        )
-        amount, sums = np.diff(many), np.diff(before)
-        between = np.interp(middle, series.time[known], column[known]) if known.any() else np.nan
-        # a bin whose samples all are missing stays missing
-        empty = np.where(np.diff(ends) == 0, between, np.nan)
-        rows[:, k] = np.where(amount > 0, sums / np.maximum(amount, 1), empty)
+    amount, sums = (np.diff(own[ends], axis=0) for own in (series.counts, series.sums))
+    rows = np.full((len(middle), series.numbers), np.nan)
+    # a bin whose samples all are missing stays missing
+    empty = np.diff(ends) == 0
+    for k, (time, values) in enumerate(series.there):
+        if len(time):
+            rows[empty, k] = np.interp(middle[empty], time, values)
+    rows = np.where(amount > 0, sums / np.maximum(amount, 1), rows)
     rows[~inside] = np.nan
     return rows

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenfold.core.errors import EnvironmentFault
+from tenfold.core.errors import EnvironmentFault, described, raised
+from tenfold.envs.faults import CALLERS, fault_of
 
+CALLERS.add(__file__)
 GRID = 25  # points of the grid in each dimension
 PLANE = 2  # numbers of a state that a grid is laid over; more of them are judged where they were
 MOST_POINTS = 5_000  # of the latter
@@ -86,24 +88,39 @@ def truth_of(name: str, env: Any, latent: np.ndarray) -> Truth | None:
 
 def field_at(name: str, field: Any, points: np.ndarray) -> np.ndarray:
     """field(z) at points [n, D], all at once where the method takes them so, else one by one."""
+    together = None  # what it raised; it may be made for one state
     try:
         found = np.asarray(field(points.copy()), np.float64)
-    except Exception:
-        found = np.zeros(0)
+    except Exception as error:
+        together, found = error, np.zeros(0)
     if found.shape != points.shape or not agrees(field, points, found):
-        rows = [np.asarray(field(point.copy()), np.float64).ravel() for point in points]
-        wrong = next((row.size for row in rows if row.size != points.shape[1]), None)
-        if wrong is not None:
-            raise EnvironmentFault(
-                f"{name}: field(z) gives {wrong} numbers for a state of {points.shape[1]}: it must "
-                "give dz/dt, as many as z has."
-            )
-        found = np.stack(rows)
+        found = np.stack([field_alone(name, field, point, together) for point in points])
     if not np.isfinite(found).all():
         place = points[int(np.argmin(np.isfinite(found).all(1)))]
         raise EnvironmentFault(
             f"{name}: field(z) is not finite at z = {np.array2string(place, precision=3)}, which "
             "recordings come near to."
+        )
+    return found
+
+
+def field_alone(name: str, field: Any, point: np.ndarray, together: Exception | None) -> np.ndarray:
+    """field(z) at one state [D]; `together` is what it raised when it was given all at once."""
+    try:
+        found = np.asarray(field(point.copy()), np.float64).ravel()
+    except Exception as error:
+        place = f"{name}, z = {np.array2string(point, precision=3)}"
+        fault = fault_of(place, "field(z)", error)
+        if together is None or described(together) == described(error):
+            raise fault from error
+        # one of the two is what the method is made for, and only its author knows which
+        raise EnvironmentFault(
+            f"{fault} Given all states at once, as rows, it {raised(together)}."
+        ) from error
+    if found.size != point.size:
+        raise EnvironmentFault(
+            f"{name}: field(z) gives {found.size} numbers for a state of {point.size}: it must "
+            "give dz/dt, as many as z has."
         )
     return found
 

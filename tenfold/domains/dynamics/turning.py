@@ -68,14 +68,16 @@ class Together(nn.Module):
 
 def lagged(z: np.ndarray, episode: np.ndarray) -> np.ndarray:
     """E z_{t+k}·z_tᵀ of states [n, D] around their mean, [LAGS, D, D], within episodes [n], over
-    their variance."""
-    z = z - z.mean(0)
-    found = np.zeros((LAGS, z.shape[1], z.shape[1]))
+    their variance; rows that belong to no episode (NaN) were not read. 0 where there are none."""
+    found, read = np.zeros((LAGS, z.shape[1], z.shape[1])), ~np.isnan(episode)
+    if not read.any():
+        return found
+    z = z - z[read].mean(0)
     for k in range(1, LAGS + 1):
         same = episode[k:] == episode[:-k]
         if same.any():
             found[k - 1] = z[k:][same].T @ z[:-k][same] / same.sum()
-    return found / max(float(np.square(z).mean()), np.finfo(np.float64).tiny)
+    return found / max(float(np.square(z[read]).mean()), np.finfo(np.float64).tiny)
 
 
 def likeness(reference: np.ndarray, own: np.ndarray, turn: np.ndarray) -> float:

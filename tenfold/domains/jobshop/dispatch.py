@@ -122,7 +122,13 @@ def foreseen(shops: Shops, floor: Floor) -> Tensor:
     """[N, S, 1]: no way to go on ends earlier, by what each job and each machine has left."""
     k = floor.following
     start = torch.maximum(floor.ready, floor.free.gather(2, at(shops.machine, k)))
-    by_job = torch.where(k < shops.length[:, None], start + at(shops.tail, k), floor.ready)
+    return least_end(floor, k < shops.length[:, None], start, at(shops.tail, k))
+
+
+def least_end(floor: Floor, waiting: Tensor, start: Tensor, tail: Tensor) -> Tensor:
+    """The same from what has been looked up, [N, S, J]: which jobs have an operation left, when it
+    could start, and the job's work from there on."""
+    by_job = torch.where(waiting, start + tail, floor.ready)
     by_machine = floor.free + floor.left
     return torch.maximum(by_job.amax(2, keepdim=True), by_machine.amax(2, keepdim=True))
 
@@ -136,6 +142,7 @@ def seen(shops: Shops, floor: Floor) -> Seen:
     m, p, tail = at(shops.machine, k), at(shops.duration, k), at(shops.tail, k)
     then, then_p = at(shops.machine, after), at(shops.duration, after)
     free, left = floor.free.gather(2, m), floor.left.gather(2, m)
+    then_free, then_left = floor.free.gather(2, then), floor.left.gather(2, then)
     start = torch.maximum(ready, free)
     end = torch.where(waiting, start + p, torch.inf)
     first_end, first = end.min(2, keepdim=True)
@@ -145,7 +152,7 @@ def seen(shops: Shops, floor: Floor) -> Seen:
 
     now = torch.where(waiting, start, torch.inf).amin(2, keepdim=True)
     now, first_end = (torch.where(over, 0.0, time) for time in (now, first_end))
-    end_of_all = foreseen(shops, floor)
+    end_of_all = least_end(floor, waiting, start, tail)
     same = (m[..., None] == m[..., None, :]) & waiting[..., None, :]
     rivals = same.sum(3).float()
     rival_work = (same * p[..., None, :]).sum(3)
@@ -173,9 +180,9 @@ def seen(shops: Shops, floor: Floor) -> Seen:
         (p - mean_p) / unit,
         choices.expand_as(p) / jobs,
         then_p / unit,
-        (floor.free.gather(2, then) - start - p).clamp(min=-4 * unit, max=4 * unit) / unit,
-        floor.left.gather(2, then) / bound,
-        (floor.free.gather(2, then) + floor.left.gather(2, then) - end_of_all) / bound,
+        (then_free - start - p).clamp(min=-4 * unit, max=4 * unit) / unit,
+        then_left / bound,
+        (then_free + then_left - end_of_all) / bound,
         (end_of_all - bound) / bound + torch.zeros_like(p),
         steps.sum(2, keepdim=True) / total + torch.zeros_like(p),
         allowed.float(),

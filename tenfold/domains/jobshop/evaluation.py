@@ -21,6 +21,7 @@ from tenfold.domains.jobshop.shops import is_random, named_instance
 from tenfold.evaluation.evaluate import Played
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
+from tenfold.runs.folder import of_checkpoint
 
 
 def deployed(env: str, options: Mapping[str, Any]) -> str:
@@ -48,8 +49,13 @@ def deployed(env: str, options: Mapping[str, Any]) -> str:
 
 def judge(played: Played) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
-    the run's gantt.png. Of random shops, each another, returns say it all."""
-    run, agent, chart = played.run, played.agent, played.path / "gantt.png"
+    the run's gantt.png (gantt-best.png of the best checkpoint). Of random shops, each another,
+    returns say it all."""
+    run, agent = played.run, played.agent
+    chart, table = (
+        of_checkpoint(played.path / name, played.checkpoint)
+        for name in ("gantt.png", "makespans.json")
+    )
     if is_random(run.env):
         return {}
     samples = asked_samples(played.options)
@@ -93,5 +99,6 @@ def judge(played: Played) -> dict[str, Any]:
     replace_file(chart, as_png(figure))
     found["picture"] = gantt_text(schedule)
     # for the report
-    replace_file(played.path / "makespans.json", json.dumps(found, indent=1).encode())
+    about = {"checkpoint": played.checkpoint, "step": played.step}
+    replace_file(table, json.dumps(about | found, indent=1).encode())
     return found

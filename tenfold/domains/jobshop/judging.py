@@ -35,6 +35,7 @@ from tenfold.domains.jobshop.tables import (
 from tenfold.envs.arguments import split_name
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
+from tenfold.runs.folder import of_checkpoint
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.training.learners import load_run
@@ -132,13 +133,13 @@ class ShopGaps:
         about, table = self.table(asked)
         found = about | table.as_json(schedules=not asked.options.get("suite"))
         name = re.sub(r"[^\w.-]+", "-", about["shops"]).strip("-.")[:80] or "shops"
-        file = asked.path / FOLDER / f"{name}.json"
+        file = of_checkpoint(asked.path / FOLDER / f"{name}.json", asked.checkpoint)
         file.parent.mkdir(exist_ok=True)
         replace_file(file, json.dumps(found, indent=1).encode())
         found["table"] = str(file)
         if len(table.instances) == 1:
             schedule = table.best_schedule(0)
-            chart = asked.path / "gantt.png"
+            chart = of_checkpoint(asked.path / "gantt.png", asked.checkpoint)
             makespan = max(s.end for s in schedule)
             title = f"{table.instances[0].name}, makespan {makespan}"
             replace_file(chart, as_png(gantt_figure(schedule, title)))

@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tenfold.algorithms.bare_learner import BareLearner
 from tenfold.config.schedules import value_at
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.system import require_memory
-from tenfold.core.timing import Clock
 from tenfold.domains.jobshop.dispatch import Shops, shops_of
 from tenfold.domains.jobshop.dispatcher import DispatchAgent
 from tenfold.domains.jobshop.policy import likelihood, played
 from tenfold.envs.adapter import Episode
 from tenfold.envs.making import spec_of
-from tenfold.ops.adam import adam, clip
+from tenfold.ops.adam import descend
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
-ADAM_EPS = 1e-8
 # bytes for a job: in a schedule that is drawn; at a dispatch that is learned from, and there for
 # each of its `width` numbers (measured, and less than that: 1,290 to 1,600 with a width of 64)
 DRAWN, LEARNED, LEARNED_WIDTH = 200, 400, 12
@@ -57,20 +56,15 @@ def bytes_of_round(agent: DispatchAgent) -> int:
     return config.shops * jobs * max(drawn, learned)
 
 
-class DispatchLearner:
+class DispatchLearner(BareLearner):
     """Each round draws shops of one size, schedules them, and makes one update. Every random number
     follows from the seed and the step, so that a resumed run goes on as if it had never stopped."""
 
-    rows = None
-    lockstep = None
-    tells_episodes = False
     exact_resume = True
+    agent: DispatchAgent
 
     def __init__(self, run: "Run", agent: DispatchAgent) -> None:
-        self.run, self.agent, self.config = run, agent, agent.config
-        self.clock, self.step = Clock(), 0
-        self.notices: list[str] = []
-        self.warnings: list[str] = []
+        super().__init__(run, agent)
         self.sums = torch.zeros(len(NAMES), dtype=torch.float64, device=agent.device)
         self.counted = 0
         self.source = torch.Generator(agent.device)
@@ -83,9 +77,6 @@ class DispatchLearner:
             str(self.agent.device),
             f"{config.shops:,} shops of {self.agent.random}, {config.samples:,} schedules of each",
         )
-
-    def warm_up(self) -> None:
-        """There is nothing to compile."""
 
     def draw(self, count: int) -> Shops:
         """Random shops of one size, those of this step."""
@@ -113,24 +104,18 @@ class DispatchLearner:
         agent.online.flat_grad.zero_()
         loss = -likelihood(agent.online, shops, label)
         loss.backward()
-        norm = self.descend()
+        agent.updates += 1
+        lr = value_at(config.lr, self.step)
+        online, moments = agent.online, (agent.mean, agent.square)
+        given = online.flat, online.flat_grad, *moments, agent.updates, lr
+        norm = descend(*given, limit=config.clip_norm)
         gaps = makespan / shops.bound[:, 0] - 1
-        told = (loss.detach(), norm, gaps.mean(), gaps.amin(1).mean())
+        told = (loss.detach(), norm.squeeze(), gaps.mean(), gaps.amin(1).mean())
         self.sums += torch.stack(told).double()
         self.counted += 1
         self.step += count
         clock.lap("update")
         return []
-
-    def descend(self) -> torch.Tensor:
-        """One step of Adam; the gradient's norm before it was clipped."""
-        agent, limit = self.agent, self.config.clip_norm
-        grad = agent.online.flat_grad
-        norm = clip(grad, limit)[1] if limit else grad.norm()
-        agent.updates += 1
-        lr = value_at(self.config.lr, self.step)
-        adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, lr, ADAM_EPS)
-        return norm.squeeze()
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""
@@ -142,15 +127,9 @@ class DispatchLearner:
         self.counted = 0
         return found
 
-    def settle(self) -> list[Episode]:
-        return []
-
     def set_lr(self, lr: Any) -> None:
         self.agent.set_lr(lr)
         self.config = self.agent.config
-
-    def time_every_round(self) -> None:
-        """Every round is timed as it is."""
 
     def state(self) -> State:
         serial = {"step": self.step, "counted": self.counted}
@@ -160,14 +139,8 @@ class DispatchLearner:
             "sums": {"sums": self.sums.cpu().numpy()},
         }
 
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
-        """It has none."""
-
     def load_state(self, state: State, with_rows: bool = True) -> bool:
         self.agent.load_state(state["agent"])
         self.step, self.counted = (int(state["serial"][name]) for name in ("step", "counted"))
         self.sums.copy_(torch.as_tensor(np.array(state["sums"]["sums"])))
         return True
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -48,11 +48,22 @@ def schedule_of_order(instance: Instance, order: Sequence[int] | np.ndarray) -> 
 
 def checked_orders(instance: Instance, orders: Sequence[Any]) -> np.ndarray:
     """Orders [N, operations] that name every job as often as it has operations."""
-    found = np.asarray(orders, np.int64)
+    try:
+        given = np.asarray(orders)
+        found = given.astype(np.int64)
+    except (TypeError, ValueError) as error:  # orders of different lengths, or no numbers
+        raise UserError(
+            f"Dispatch orders of {instance.name} cannot be read as rows of job numbers: {error}."
+        ) from None
     if found.ndim != 2 or found.shape[1] != instance.operations:
         raise UserError(
             f"A dispatch order of {instance.name} names a job for each of its "
             f"{instance.operations} operations, and these have the shape {found.shape}."
+        )
+    if (found != given).any():
+        raise UserError(
+            f"A dispatch order of {instance.name} names jobs by whole numbers, and not by "
+            f"{given[found != given][0]}."
         )
     expected = np.repeat(np.arange(instance.jobs), instance.lengths)
     wrong = np.flatnonzero((np.sort(found, 1) != expected).any(1))

@@ -11,7 +11,9 @@ from tenfold.runs.page import Section, chart, grid, image, paragraph, table
 from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 
 AGAIN = "`tenfold eval` writes it anew"
-MAKESPANS: Schema = {  # what `tenfold eval` leaves in makespans.json
+MAKESPANS: Schema = {  # what `tenfold eval` leaves in makespans.json, makespans-best.json, …
+    "checkpoint?": TEXT,
+    "step?": WHOLE,
     "samples": WHOLE,
     "best_makespan": NUMBER,
     "greedy_makespan": NUMBER,
@@ -46,7 +48,9 @@ SHOPS: Schema = {  # what it leaves in shops/*.json
 
 def sections(path: Path) -> list[Section]:
     """What `tenfold eval` found, once it has played it: of one shop, and of others."""
-    return [*one_shop(path), *(gaps(file) for file in sorted(path.glob("shops/*.json")))]
+    own = (one_shop(file) for file in sorted(path.glob("makespans*.json")))
+    others = (gaps(file) for file in sorted(path.glob("shops/*.json")))
+    return [section for section in (*own, *others) if section]
 
 
 def gaps(file: Path) -> Section:
@@ -54,8 +58,7 @@ def gaps(file: Path) -> Section:
     try:
         found = read_json(file, SHOPS, AGAIN)
         return Section(
-            f"Job shops: {found['shops']}, checkpoint of step {found['step']:,}, seed "
-            f"{found['seed']}",
+            f"Job shops: {found['shops']}, {which(found)}, seed {found['seed']}",
             drawn_gaps(found) + grid(*gap_cells(found)),
         )
     except UserError as error:
@@ -102,17 +105,24 @@ def drawn_gaps(found: dict[str, Any]) -> str:
     return chart(Chart(title, lines, "instance", "%", ticks=[row["name"] for row in rows]))
 
 
-def one_shop(path: Path) -> list[Section]:
+def which(found: dict[str, Any]) -> str:
+    """The checkpoint that was played."""
+    return f"checkpoint {found['checkpoint']} (step {found['step']:,})"
+
+
+def one_shop(makespans: Path) -> Section | None:
     """The makespans of a policy of one shop, and the best schedule's chart."""
-    makespans, picture = path / "makespans.json", path / "gantt.png"
-    if not makespans.exists() or not picture.is_file():
-        return []
+    picture = makespans.with_name(f"{makespans.stem.replace('makespans', 'gantt', 1)}.png")
+    if not picture.is_file():
+        return None
     try:
         found = read_json(makespans, MAKESPANS, AGAIN)
     except UserError as error:
-        return [Section("", paragraph(error))]
+        return Section("", paragraph(error))
     drawn = image(picture.read_bytes(), "the best schedule: machines over time")
-    return [Section("Schedule", table(cells(found)) + drawn)]
+    known = {"checkpoint", "step"} <= found.keys()  # earlier versions did not say
+    title = f"Schedule, {which(found)}" if known else "Schedule"
+    return Section(title, table(cells(found)) + drawn)
 
 
 def cells(found: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,11 @@ def test_predictions_are_fed_back_by_hand() -> None:
     assert found[0, :, 0].tolist() == [2, 5, 10]
 
 
+def test_what_does_not_vary_has_nothing_to_be_explained() -> None:
+    still, none = np.full((1, 8, 1), 0.5), np.zeros((1, 8, 0))
+    assert ARX(np.array([[0.0, 0.5]]), 1).k_step_r2(still, none, 2).tolist() == [0.0, 0.0]
+
+
 def test_too_short_sequences_are_told() -> None:
     with pytest.raises(ValueError, match="Sequences of 2 steps are too short for 2 lags"):
         fit_arx(np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), 2)

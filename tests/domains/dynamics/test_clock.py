@@ -102,6 +102,18 @@ def test_a_gap_in_which_something_may_have_been_done_begins_an_episode(tmp_path:
     )
 
 
+def test_an_episode_without_rows_is_none_on_the_clock() -> None:
+    """As a trial without samples is, among others whose times jitter."""
+    time = 0.1 * np.arange(30) + 0.005 * np.sin(np.arange(30.0))
+    whole, none = np.sin(time)[:, None], np.zeros((0, 1))
+    clock = clock_of(Path("x"), [time, time[:0]], 1e-6)
+    assert clock is not None
+    for y in (whole, np.round(whole + 2)):  # moved, and counts, which stay where they are
+        episodes = ((y, np.zeros((30, 0))), (none, np.zeros((0, 0))))
+        found, _ = on_clock(episodes, [time, time[:0]], clock)
+        assert [len(seen) for seen, _ in found] == [30]
+
+
 def test_counts_stay_in_their_bins(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     time = np.arange(200) * 0.1 + rng.uniform(-0.004, 0.004, 200)

@@ -20,6 +20,7 @@ from tenfold.domains.dynamics.recording import Recording, read_recording
 from tenfold.domains.dynamics.recording_files import Columns
 from tenfold.domains.dynamics.recording_formats import read_parts
 from tenfold.domains.dynamics.recording_frames import read_frame
+from tenfold.domains.dynamics.recording_nwb import Series, Units, binned, joined_spans
 
 TINY = {"steps": 3, "eval_every": 3, "agent": {"length": 10}}
 Y = np.random.default_rng(0).normal(size=(4, 30, 3)).cumsum(1)  # [E, T, Y]
@@ -331,6 +332,34 @@ def test_where_a_unit_was_not_observed_counts_are_missing(tmp_path: Path) -> Non
     assert np.array_equal(read_parts(spans, Columns(bin=0.2)).y[0], [[2, 1], [1, 0], [0, 1]])
     none = read_parts(nwb(tmp_path / "c.nwb", None), Columns(bin=0.1)).y
     assert len(none) == 1 and len(none[0]) == 20 and none[0][:, 0].sum() == 5
+
+
+def test_counts_and_means_of_bins_are_those_of_each_bin_alone() -> None:
+    """Spans that touch, overlap and end within a bin; samples that are missing, or none in a bin."""
+    rng = np.random.default_rng(0)
+    starts = rng.uniform(0, 20, 12)
+    spans = np.stack((starts, starts + rng.uniform(0.1, 3, 12)), 1)
+    observed = np.array(joined_spans(spans))
+    edges = 2.0 + 0.25 * np.arange(61)
+    counts = Units([np.sort(rng.uniform(0, 20, 300))], [observed]).counted(edges)
+    for low, high, (found,) in zip(edges, edges[1:], counts, strict=False):
+        inside = any(start <= low and high <= stop for start, stop in observed)
+        assert np.isnan(found) == (not inside)
+    assert 0 < np.isnan(counts).sum() < 60
+    assert np.isnan(Units([np.zeros(0)], [np.zeros((0, 2))]).counted(edges)).all()
+    time = np.sort(rng.uniform(0, 20, 90))
+    values = rng.normal(size=(90, 2))
+    values[rng.random((90, 2)) < 0.2] = np.nan
+    values[:, 1] = np.where(time < 12, values[:, 1], np.nan)
+    means = binned(Series(time, values), edges)
+    for k, column in enumerate(values.T):
+        known = np.isfinite(column)
+        for low, high, found in zip(edges, edges[1:], means[:, k], strict=False):
+            own = column[(time >= low) & (time < high)]
+            wanted = np.mean(own[np.isfinite(own)]) if np.isfinite(own).any() else np.nan
+            if not len(own):
+                wanted = np.interp((low + high) / 2, time[known], column[known])
+            assert found == pytest.approx(wanted, nan_ok=True)
 
 
 def test_trials_that_overlap_or_lack_an_end_are_cut_or_left_out_aloud(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_loadings_are_in_units_of_the_channels_and_spread_by_rows() -> None:
     assert 2 < np.mean(few.std / many.std) < 8  # four times, by the root of the rows
 
 
+def test_loadings_by_rows_with_gaps_leave_out_what_was_not_observed() -> None:
+    agent = system(dynamics="linear", ensemble=4, decoder="linear", missing=True)
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    rows[::3, 1], rows[50:60] = np.nan, np.nan
+    found = agent.loadings(rows)
+    assert np.isfinite(found.std).all() and (found.std > 0).all()
+
+
 def test_loadings_of_counts_have_the_error_of_a_regression() -> None:
     """A state that is always 0 but for its constant cannot be told; here it is drawn, and the
     deviation is that of a Poisson regression, 1 / √(rows · rate · variance of the state)."""

@@ -301,6 +301,8 @@ def test_a_recording_with_gaps_is_fitted_counted_asked_and_resumed(
     states, ahead = agent.encode(y), agent.forecast(y, a, 3)  # type: ignore[union-attr]
     assert np.isnan(states[50:53]).all() and np.isfinite(np.delete(states, range(50, 53), 0)).all()
     assert np.isfinite(ahead).all()
+    few = agent.forecast(y, a[:40], 3)  # type: ignore[union-attr]
+    assert np.allclose(few, ahead[:38], rtol=1e-5, atol=1e-6)  # as many as have actions
     assert np.isfinite(agent.act(y[51])).all()  # type: ignore[union-attr]
     assert np.isfinite(ten.evaluate(result.path).r2).all()  # type: ignore[union-attr]
     ten.fit(gappy, tmp_path / "half", settings=TINY | {"steps": 15}, quiet=True)

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,10 +247,14 @@ def test_recordings_without_actions_train(tmp_path: Path) -> None:
             )
         assert source_of(run.run.env)[1:3] == (2, 0)
         assert ten.load(run.path).field([[0.0, 1.0]]).shape == (2, 1, 2)  # type: ignore[union-attr]
-        ahead = [
-            ten.load(run.path).forecast(walk(20), given, 5) for given in (None, np.zeros((20, 0)))
-        ]  # type: ignore[union-attr]
-        assert ahead[0].shape == (2, 16, 5, 2) and np.array_equal(*ahead)
+        agent: Any = ten.load(run.path)
+        within, on = (agent.forecast(walk(20), a, 5) for a in (None, np.zeros((23, 0))))
+        # [t, k - 1] is of observation t + k: the last of 20 is the last that is foretold
+        assert within.shape == (2, 15, 5, 2) and on.shape == (2, 19, 5, 2)
+        assert np.allclose(within, on[:, :15], rtol=1e-5, atol=1e-6)
+        for steps in (0, 20):
+            with pytest.raises(ValueError, match="do not lie within 20 observations"):
+                agent.forecast(walk(20), None, steps)
         assert len(ten.evaluate(run).r2[0]) == 10  # type: ignore[union-attr]
         assert ten.resume(run.path, 5, quiet=True).step == 5
 

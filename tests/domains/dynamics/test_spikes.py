@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,17 @@ from tenfold.cli.main import main
 from tenfold.config.run import named
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, key
-from tenfold.domains.dynamics.aligning import turn_sessions
+from tenfold.domains.dynamics.aligning import session_rows, turn_sessions
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import draw_kept, held_out_channels, scaled_up
 from tenfold.domains.dynamics.elbo import draws_shape, elbo_parts
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.missing import widened
 from tenfold.domains.dynamics.model_metrics import random_recordings
+from tenfold.domains.dynamics.offline import unlike_counts
+from tenfold.domains.dynamics.recording import Recording
 from tenfold.domains.dynamics.spikes import bits_per_spike
-from tenfold.domains.dynamics.turning import polar, turns
+from tenfold.domains.dynamics.turning import lagged, polar, turns
 
 # bits per spike
 
@@ -238,6 +241,31 @@ def test_bits_per_spike_are_in_output_report_and_python(
 # several sessions
 
 
+def test_counts_that_are_fitted_as_real_numbers_are_spoken_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = rotation(6, 10, 0)
+    file = save(tmp_path / "data.npz", counts)
+    few = {"steps": 2, "eval_every": 0, "agent": {"refit": 0, "length": 10}}
+    ten.fit(file, tmp_path / "run", settings=few, quiet=True)
+    told = capsys.readouterr().err
+    assert told.count("--agent.model.noise poisson") == 1
+    assert (
+        f"data.npz: its observations are whole numbers, {100 * np.mean(counts == 0):.0f} %" in told
+    )
+
+    def words(y: np.ndarray, noise: str = "gaussian", said: str = "") -> str:
+        episodes = tuple((own, np.zeros((len(own), 0))) for own in y)
+        given = {"agent": {"model": {"noise": said} if said else {}}}
+        return unlike_counts(Recording(episodes, 0.1), noise, given)
+
+    assert words(counts) and words(np.where(counts > 3, np.nan, counts))
+    assert not words(counts, "poisson") and not words(counts, said="gaussian")
+    # numbers that are not whole, below 0, or hardly ever 0
+    for other in (counts + 0.5, -counts, counts + 1):
+        assert not words(other)
+
+
 def test_sessions_of_one_rotation_share_its_eigenvalue(tmp_path: Path) -> None:
     """Other neurons, other readouts, another number of them. With this seed both start
     against each other: were they not turned, no rotation would be left."""
@@ -282,6 +310,20 @@ def test_sessions_that_turn_against_each_other_are_turned() -> None:
         there = np.concatenate([both[own == s] @ found[s].T for s in (0, 1)])
         step = [np.linalg.lstsq(p[:-1], p[1:], rcond=None)[0] for p in (there[:1000], there[1000:])]
         np.testing.assert_allclose(step[0], step[1], atol=0.1)
+
+
+def test_rows_that_were_not_read_are_no_part_of_what_sessions_are_compared_by() -> None:
+    """By hand: 1, 3 and −4 of one episode have mean 0 and mean square 26/3; a row was lost before
+    the −4, which is two steps behind the 3 then, and three behind the 1."""
+    z = np.array([[1.0], [3.0], [99.0], [-4.0]])
+    found = lagged(z, np.array([0, 0, np.nan, 0]))[:4, 0, 0] * 26 / 3
+    assert found == pytest.approx([3, -12, -4, 0])
+    assert not lagged(z, np.full(4, np.nan)).any()  # a session of which there is nothing
+    y = np.full((5, 3), np.nan)
+    y[0, 0], y[2:4, 1:] = 1, 1  # sessions of one and two channels, and rows without either
+    window = SimpleNamespace(obs=y[None])
+    agent: Any = SimpleNamespace(window=window, sessions=(1, 2))
+    assert session_rows(agent, 0, np.arange(5)).tolist() == [0, 0, 1, 1, 1]
 
 
 def test_a_turn_changes_nothing_of_what_is_said() -> None:

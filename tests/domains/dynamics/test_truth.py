@@ -125,6 +125,32 @@ def test_a_field_of_one_state_is_asked_one_by_one() -> None:
         field_at("x", lambda z: np.where(z[..., :1] > 2, np.nan, z), points)
 
 
+def test_what_a_field_raises_is_told_once_with_its_place() -> None:
+    """By one state, by all at once, or by both in another way: none is passed over."""
+
+    def never(z: np.ndarray) -> np.ndarray:
+        raise KeyError("gain")
+
+    def for_rows(z: np.ndarray) -> np.ndarray:
+        return z[:, [1, 5]]  # a slip of the pen, which one state alone would hide
+
+    points = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    with pytest.raises(EnvironmentFault) as told:
+        field_at("x", never, points)
+    assert str(told.value).startswith(
+        "x, z = [1. 2.]: field(z) raised KeyError: 'gain' in test_truth.py, line "
+    )
+    assert str(told.value).count("gain") == 1
+    with pytest.raises(EnvironmentFault) as told:
+        field_at("x", for_rows, points)
+    assert "too many indices" in str(told.value)
+    assert "Given all states at once, as rows, it raised IndexError: index 5" in str(told.value)
+    with pytest.raises(
+        EnvironmentFault, match=r"z = \[1. 2.\]: what field\(z\) returned cannot be"
+    ):
+        field_at("x", lambda z: "fast", points)
+
+
 def test_policies_on_a_system_of_ones_own_are_compared_by_the_fields_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +203,11 @@ def test_where_a_step_turns_over_the_mean_is_given_as_it_is() -> None:
     """z' = −z/2 is no flow of a single number."""
     mean = torch.tensor([[-1.5], [0.7]])
     assert torch.equal(logarithm(torch.tensor([[[-1.5]], [[-1.5]]]), mean), mean)
+    # two directions at once, alike or not: the determinant of the step is above 0
+    both = torch.tensor([[1.0, 0.5]])
+    for least in (-0.5, -0.45):
+        over = torch.diag(torch.tensor([-0.5, least])) - torch.eye(2)
+        assert torch.equal(logarithm(over[None], both), both)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

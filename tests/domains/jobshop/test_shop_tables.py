@@ -69,6 +69,8 @@ def test_orders_of_two_jobs_by_hand() -> None:
         ),
         ([[0, 0, 1, 1], [0, 0, 0, 1]], "order 1 of flow does not name each job once for each"),
         ([[0, 0, 1, 2]], "order 0 of flow does not"),
+        ([[0, 0, 1, 1], [0, 1, 1]], "orders of flow cannot be read as rows of job numbers"),
+        ([[0, 0.5, 1, 1]], "names jobs by whole numbers, and not by 0.5"),
     ):
         with pytest.raises(UserError, match=complaint):
             starts(FLOW, bad)
@@ -300,3 +302,11 @@ def test_one_shop_has_its_schedule_and_a_picture(run: Path) -> None:
     assert check_schedule(classic("ft06"), row["schedule"]) == best
     assert (run / "gantt.png").read_bytes()[:4] == b"\x89PNG"
     assert "machine 0 |" in "\n".join(ShopGaps().lines(asked, found))
+    last = (run / "shops/ft06.json").read_bytes()
+    best = ShopGaps().find(Asked(run, "best", options=asked.options))
+    assert best["table"] == str(run / "shops/ft06-best.json")
+    assert best["gantt"] == str(run / "gantt-best.png")
+    assert (run / "shops/ft06.json").read_bytes() == last
+    assert [section.title for section in sections(run)] == [
+        f"Job shops: ft06, checkpoint {which} (step 1,000), seed 4" for which in ("best", "last")
+    ]
