@@ -78,6 +78,10 @@ def compile_all() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    gc.disable()  # a seventh of the time is spent on looking for what a compiler leaves behind
     forget_stale_kernels()
+    all_pairs()
+    # a compiler makes objects by the million, and a seventh of its time went into looking for
+    # garbage among them and all that is imported
+    gc.freeze()
+    gc.set_threshold(100_000)
     compile_all()
