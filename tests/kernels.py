@@ -7,6 +7,7 @@ extra of the package for it.
 
 import ast
 import fcntl
+import gc
 import os
 import tempfile
 from contextlib import suppress
@@ -78,4 +79,9 @@ def compile_all() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     forget_stale_kernels()
+    all_pairs()
+    # a compiler makes objects by the million, and a seventh of its time went into looking for
+    # garbage among them and all that is imported
+    gc.freeze()
+    gc.set_threshold(100_000)
     compile_all()

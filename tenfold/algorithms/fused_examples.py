@@ -64,7 +64,9 @@ def filled_engine(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> 
     for _ in range(TURNS):
         (terminated, truncated), no = rng.random((2, LANES)) < 0.1, np.zeros(LANES, np.bool_)
         later, final_obs = rng.normal(size=(2, LANES, features)).astype(np.float32)
-        action = rng.uniform(-1, 1, (LANES, reals)) if reals else rng.integers(0, OPTIONS, LANES)
+        action = rng.uniform(-1, 1, (LANES, reals)).astype(np.float32)
+        if not reals:
+            action = rng.integers(0, OPTIONS, LANES)
         reward = rng.normal(size=LANES)
         replay.add(action, reward, terminated, truncated, no, later, final_obs)
     if made.norm:

@@ -37,7 +37,8 @@ def commands() -> dict[str, Command]:
 
 
 def parser(given: Sequence[str] = ()) -> Parser:
-    """`given` is the command line: help shows what it is about."""
+    """`given` is the command line: help shows what it is about. Where it begins with a command, the
+    flags of the others, of which there are a thousand, are not made."""
     top = Parser(
         prog="tenfold",
         description="Trains reinforcement-learning agents at the speed of the machine.",
@@ -48,8 +49,9 @@ def parser(given: Sequence[str] = ()) -> Parser:
     parsers = top.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for command in commands().values():
-        command.add(parsers, given)
+    known = commands()
+    for name in given[:1] if given and given[0] in known else known:
+        known[name].add(parsers, given)
     return top
 
 

@@ -20,7 +20,7 @@ def soft_target_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple
         discount = 0.9 * rng.integers(0, 2, items)
         numbers = [array.astype(dtype) for array in (q, *rest, discount)]
         for alpha in (0.0, 0.3):
-            yield *numbers, alpha, np.zeros(items, dtype)
+            yield *numbers, np.float32(alpha), np.zeros(items, dtype)
 
 
 def soft_target_reference(q, log_p, reward, discount, alpha, _y):
@@ -146,7 +146,8 @@ def expectation_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple
     for actions, items, alpha in ((2, 1, 0.1), (5, 33, 0.5), (3, 8, 0.0), (1, 4, 1.0)):
         logits, first, second = rng.normal(size=(3, actions, items)).astype(dtype)
         logits[0] -= 30
-        yield logits, np.minimum(first, second), alpha, *np.zeros((2, items), dtype)
+        least = np.minimum(first, second)
+        yield logits, least, np.float32(alpha), *np.zeros((2, items), dtype)
 
 
 def policy_value_reference(logits, q, alpha, _value, _log_p):

@@ -18,7 +18,7 @@ def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
     chooser on s'."""
     for b, a, n in (*SHAPES, (33, 6, 1), (2, 3, 32)):
         for duel in (0, 1):
-            for kind in (0, 1):
+            for is_huber in (False, True):
                 outputs = [2 * rng.normal(size=((duel + a) * n, b)).astype(dtype) for _ in range(3)]
                 discount = (0.9 * rng.integers(0, 2, b)).astype(dtype)
                 masked = a * int(rng.integers(0, 2))
@@ -31,7 +31,7 @@ def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
                     rng.random((b, masked)) < 0.6,
                     duel,
                     n,
-                    kind,
+                    is_huber,
                     np.ones_like(outputs[0]),
                     np.zeros(b, dtype),
                     np.zeros(n, dtype),

@@ -1,9 +1,8 @@
 """The kernels of updates as CUDA graphs compile for a GPU, which needs none."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from test_compiling import compiled
 
 SCRIPT = """
 import triton
@@ -42,10 +41,4 @@ print("all")
 
 
 def test_the_kernels_compile_for_a_gpu(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    path = os.pathsep.join([str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")])
-    env |= {"PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=env, capture_output=True, text=True
-    )
-    assert done.stdout.split() == ["all"], done.stderr[-3000:]
+    assert compiled([], tmp_path, SCRIPT) == ["all"]

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,10 +119,20 @@ def agent_for(env: str, settings: dict[str, Any], seed: int = 0) -> tuple[Run, A
     return run, agent
 
 
+@cache
+def keep_translations() -> None:
+    """PyTorch makes its table of all operators in ONNX for every file anew, in a sixth of the time
+    that a file takes: here the first one stays."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
+
+
 def written(
     run: Run, agent: Any, file: Path, sample: bool = False, mask: bool | None = None
 ) -> Callable[..., Any]:
     """The agent as an ONNX file, read by the example."""
+    keep_translations()
     trained = Trained(SimpleNamespace(id="abc"), run, agent, 5)  # type: ignore[arg-type]
     policy, about = policy_of(trained, sample, mask)
     about |= {"policy": "sampled" if sample else "greedy"}

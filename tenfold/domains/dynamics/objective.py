@@ -69,8 +69,9 @@ def novelty(target, predictor, sizes, z):
     """How new states [D, B] are to one member, [B]."""
     samples, outputs = z.shape[1], sizes[-1]
     hidden = np.empty((2, samples * sizes[1:].sum()), np.float32)
-    asked = mlp_forward(target, sizes, TANH, z, hidden[0])
-    given = mlp_forward(predictor, sizes, TANH, z, hidden[1])
+    activation = np.int64(TANH)  # typed: a literal would compile `mlp_forward` once more
+    asked = mlp_forward(target, sizes, activation, z, hidden[0])
+    given = mlp_forward(predictor, sizes, activation, z, hidden[1])
     found = np.zeros(samples, np.float32)
     for j in range(outputs):
         for b in range(samples):
