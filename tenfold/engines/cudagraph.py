@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tenfold.core.capture import capturing
 from tenfold.core.errors import Obstacle
 from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import Parcel
@@ -44,7 +45,7 @@ class Graph:
                     work()
             here.wait_stream(side)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            with capturing(self.graph, pool):
                 work()
         for tensor, value in zip(tensors, kept, strict=True):
             tensor.copy_(value)

@@ -162,11 +162,11 @@ def per_layer(agent: Any) -> list[torch.Tensor]:
 def assert_same_update(fast: Any, plain: Any, lr: float) -> None:
     # sums over all places of an image have another order in a convolution's own kernels
     allowed = 1e-5 if fast.agent.config.net.encoder == "mlp" else 2e-5
-    least = 1e-3
+    least = 5e-3  # sums of terms of about 1 have a last bit of 1e-7, however small they are
     if hasattr(fast.agent, "actor_parts"):
         # both critics are groups of one convolution; the policy's gradient is a difference of
-        # values of about 1, and has their rounding
-        allowed, least = 2.5 * allowed, 2e-2
+        # values of about 1, and has their rounding in each of a layer's hundreds of numbers
+        allowed, least = 2.5 * allowed, 5e-2
     for own, other in zip(per_layer(fast.agent), per_layer(plain.agent), strict=True):
         scale = max(float(other.norm()), least)
         assert float((own - other).norm()) <= allowed * scale

@@ -28,6 +28,7 @@ from tenfold.algorithms.ppo.resident_learn import (
     values,
 )
 from tenfold.algorithms.ppo.resident_play import norm_scale, norm_update, play, show
+from tenfold.core.capture import capturing
 from tenfold.core.schedules import as_numbers
 from tenfold.engines.device import DeviceSeeds, Room, empty_rows
 from tenfold.engines.resident import PRECISIONS
@@ -376,6 +377,6 @@ def captured(work: Callable[[], None]) -> Any:
     """A CUDA graph of the launches that `work` makes; it does not run them."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with capturing(graph):
         work()
     return graph

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from tenfold.core.capture import capturing
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, bits_torch, key
@@ -181,17 +182,22 @@ class TorchColonies:
                 name,
                 State(*(t.clone() for t in held)) if isinstance(held, State) else held.clone(),
             )
-        kept = {name: getattr(self, name) for name in KEPT}
-        with torch.cuda.graph(graph):
-            self.play(self.told)
-            for name, held in kept.items():
-                copy_into(held, getattr(self, name))
-        for name, held in kept.items():
-            setattr(self, name, held)
-        # in this order: what was reached shares tensors with what is kept
+        with capturing(graph):
+            self.play_in_place()
         for name in (*SHOWN, *KEPT):
             copy_into(getattr(self, name), before[name])
         return graph
+
+    def play_in_place(self) -> None:
+        """A step by `told`, after which what is kept lies in the tensors that it lay in before."""
+        kept = {name: getattr(self, name) for name in KEPT}
+        self.play(self.told)
+        # what a step leaves as it was, such as the sizes of substrates, would be the next episode's
+        shared = {id(tensor) for tensor in kept["state"]}
+        self.reached = State(*(t.clone() if id(t) in shared else t for t in self.reached))
+        for name, held in kept.items():
+            copy_into(held, getattr(self, name))
+            setattr(self, name, held)
 
     def take(self, actions: torch.Tensor) -> torch.Tensor:
         """The actions as a step can have them: within their ranges, and in mode nodes only choices

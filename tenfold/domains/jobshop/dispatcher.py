@@ -17,7 +17,7 @@ from tenfold.domains.jobshop import SHOP
 from tenfold.domains.jobshop.config import Dispatcher
 from tenfold.domains.jobshop.dispatch import Shops, batch
 from tenfold.domains.jobshop.dispatching import Sheet
-from tenfold.domains.jobshop.instances import Instance, RandomShops
+from tenfold.domains.jobshop.instances import Instance, RandomShops, turned
 from tenfold.domains.jobshop.orders import Player
 from tenfold.domains.jobshop.policy import DispatchNet, played, recalled
 from tenfold.envs.arguments import split_name
@@ -106,9 +106,19 @@ class DispatchAgent(FlatAgent):
         return int(found[0]) if single else found
 
     def player(self) -> Player:
-        """Plays instances of any size, those of one size together."""
+        """Plays instances of any size, those of one size together. Every second sample is of the
+        shop backwards: the policy errs elsewhere there."""
 
         def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
+            backwards = samples // 2
+            found = ahead(instances, samples - backwards, seed)
+            if backwards:
+                others = ahead([turned(each) for each in instances], backwards, seed)
+                for orders, other in zip(found, others, strict=True):
+                    orders += [order[::-1] for order in other]
+            return found
+
+        def ahead(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
             found: list[list[np.ndarray]] = [[] for _ in instances]
             sized = sorted(range(len(instances)), key=lambda i: instances[i].machine.shape)
             for _, those in groupby(sized, key=lambda i: instances[i].machine.shape):

@@ -7,7 +7,7 @@ that take no time.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -126,6 +126,18 @@ class Instance:
         return list(
             zip(self.machine[j, :length].tolist(), self.duration[j, :length].tolist(), strict=True)
         )
+
+
+def turned(instance: Instance) -> Instance:
+    """The shop backwards: every job's operations in the opposite order. A schedule of one, played
+    from its end, is a schedule of the other, and as long."""
+    place = np.arange(instance.machine.shape[1])
+    back = instance.lengths[:, None] - 1 - place
+    back = np.where(back >= 0, back, place)  # behind a job's last operation nothing moves
+    machine, duration = (
+        np.take_along_axis(table, back, 1) for table in (instance.machine, instance.duration)
+    )
+    return replace(instance, machine=machine, duration=duration)
 
 
 def whole_numbers(what: str, given: object) -> np.ndarray:

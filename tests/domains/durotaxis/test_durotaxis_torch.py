@@ -7,15 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from colony_lockstep import NAME, both, legal, play_both, put, steered, step_both, varied  # type: ignore[import-not-found]
+from colony_lockstep import (
+    NAME,
+    assert_same,
+    both,
+    legal,
+    play_both,
+    put,
+    steered,
+    step_both,
+    varied,
+)  # type: ignore[import-not-found]
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.durotaxis.baselines import constant_policy
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, show_all
 from tenfold.domains.durotaxis.setting import DELETE, HIGH, LOW, REST, Ending, Setting, read_setting
-from tenfold.domains.durotaxis.torch_colonies import TorchColonies
+from tenfold.domains.durotaxis.torch_colonies import KEPT, TorchColonies
 from tenfold.domains.durotaxis.torch_features import cut, observe
+from tenfold.domains.durotaxis.torch_rules import State
 from tenfold.memory.graphs import pack
 
 FAR = [0.5, 15.0, 0.5, 0.5, 0.0]
@@ -61,6 +72,27 @@ def test_colonies_in_torch_step_like_the_compiled_ones(
     envs, colonies = both(arguments, number, 3)
     seen = play_both(envs, colonies, varied(envs), steps)
     assert seen.get(int(Ending.EXTINCT), 0) or seen.get(int(Ending.OVERGROWN), 0)
+
+
+def test_a_step_in_place_shows_the_last_observation_on_the_substrate_that_it_was_seen_on() -> None:
+    """What a recorded step does, and a GPU is needed for: it goes on in the same tensors, and those
+    of the next episode's substrate are not yet in what the last one reached."""
+    arguments = "substrate=bend, size=250..700x60..400, init_nodes=1..30, max_nodes=30"
+    envs, colonies = both(arguments, 9, 3)
+    colonies.told = torch.zeros(9, colonies.numbers, dtype=torch.float64)
+    for name in KEPT:  # as `record` does
+        held = getattr(colonies, name)
+        own = State(*(t.clone() for t in held)) if isinstance(held, State) else held.clone()
+        setattr(colonies, name, own)
+    places, ended = [t.data_ptr() for t in colonies.state], 0
+    for step in range(40):
+        actions = varied(envs)(envs, step)
+        envs.step(actions)
+        colonies.told.copy_(torch.from_numpy(actions))
+        colonies.play_in_place()
+        assert_same(envs, colonies)
+        ended += int((envs.ending > 0).sum())
+    assert ended > 9 and [t.data_ptr() for t in colonies.state] == places
 
 
 @pytest.mark.parametrize("mode", ["ratio", "nodes"])

@@ -10,7 +10,13 @@ from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.domains.jobshop.dispatch import batch, dispatched, foreseen, opened, seen
 from tenfold.domains.jobshop.dispatching import DispatchEnv
-from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound, random_shop
+from tenfold.domains.jobshop.instances import (
+    Instance,
+    RandomShops,
+    lower_bound,
+    random_shop,
+    turned,
+)
 from tenfold.domains.jobshop.judging import ShopGaps
 from tenfold.domains.jobshop.orders import schedule_of_order
 from tenfold.domains.jobshop.policy import (
@@ -107,6 +113,28 @@ def test_every_schedule_is_one_that_the_checker_accepts():
             assert len(orders) == max(samples, 1)
             for order in orders:
                 check_schedule(shop, schedule_of_order(shop, order))
+
+
+def test_every_second_sample_is_of_the_shop_backwards():
+    shops = [random_shop(np.random.default_rng(n), 5, 4) for n in range(2)]
+    for shop, orders in zip(
+        shops, make_learner(settings()).agent.player()(shops, 5, 7), strict=True
+    ):
+        assert len(orders) == 5 and len({tuple(order) for order in orders}) > 1
+        # Giffler and Thompson's rule holds in the direction in which a schedule was made
+        assert all(is_active(shop, order) for order in orders[:3])
+        assert all(is_active(turned(shop), order[::-1]) for order in orders[3:])
+
+
+def is_active(shop: Instance, order: np.ndarray) -> bool:
+    """Whether each dispatch of an order was allowed."""
+    shops = batch([shop])
+    floor = opened(shops, 1)
+    for job in order.tolist():
+        if not seen(shops, floor).allowed[0, 0, job]:
+            return False
+        floor = dispatched(shops, floor, torch.tensor([[job]]))
+    return True
 
 
 def test_makespans_are_those_of_the_orders():

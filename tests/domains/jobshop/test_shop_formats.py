@@ -17,7 +17,9 @@ from tenfold.domains.jobshop.instances import (
     RandomShops,
     lower_bound,
     random_shop,
+    turned,
 )
+from tenfold.domains.jobshop.orders import starts
 from tenfold.domains.jobshop.reading import read_instance, read_instances, write_instance
 from tenfold.domains.jobshop.shops import JobShopEnvironments, named_instance, resolve_instance
 from tenfold.envs.making import make_env
@@ -331,6 +333,24 @@ def test_random_shops_are_drawn_within_their_limits() -> None:
     # each machine comes first for a quarter of the jobs: 75 ± 4 standard deviations of 7.5
     assert np.bincount(shop.machine[:, 0]) == pytest.approx(75, abs=30)
     assert (random_shop(np.random.default_rng(0), 9, 4, 5, 5).duration == 5).all()
+
+
+def test_a_shop_backwards_has_schedules_as_long() -> None:
+    ragged = Instance.of_jobs(
+        "ragged", [[(0, 2), (1, 0), (0, 3), (2, 1)], [(1, 4)], [(2, 0), (0, 5)]], machines=4
+    )
+    back = turned(ragged)
+    assert [back.job(j) for j in range(3)] == [
+        [(2, 1), (0, 3), (1, 0), (0, 2)],
+        [(1, 4)],
+        [(0, 5), (2, 0)],
+    ]
+    assert same(turned(back), ragged) and back.machines == 4
+    rng = np.random.default_rng(0)
+    for shop in (ragged, random_shop(rng, 6, 4)):
+        jobs = np.repeat(np.arange(shop.jobs), shop.lengths)
+        orders = rng.permuted(np.tile(jobs, (20, 1)), axis=1)
+        assert (starts(shop, orders)[1] == starts(turned(shop), orders[:, ::-1])[1]).all()
 
 
 def agreement(routes: np.ndarray) -> np.ndarray:
