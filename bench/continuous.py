@@ -21,7 +21,7 @@ from tenfold.runs.metrics import read_rows
 # preset -> seeds, bar, others' results at as many steps where not said otherwise
 CASES: dict[str, tuple[int, float, str]] = {
     "pendulum-sac": (8, -165, "RL-Zoo -157 ± 89"),
-    "lunarlander-continuous-sac": (4, 260, "RL-Zoo 260 at 500k"),
+    "lunarlander-continuous-sac": (8, 260, "RL-Zoo 260 at 500k"),
     "bipedal-sac": (4, 290, "RL-Zoo 297.7"),
     "halfcheetah-sac": (3, 9_500, "CleanRL 9,635, RL-Zoo 9,535 at 1M"),
 }

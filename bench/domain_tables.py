@@ -196,6 +196,9 @@ def shops() -> str:
         )
     took = "" if rows[0]["minutes"] is None else f" in {rows[0]['minutes']:g} minutes"
     lines += ["", f"Mean gaps in percent. The policy was trained on {rows[0]['trained']}{took}."]
+    if "again" in rows[0]:
+        pairs = ", ".join("`{}` {:.1f} / {:.1f}".format(r["name"], *r["again"]) for r in rows)
+        lines[-1] += f" A second training with another seed, greedy / {best}: {pairs}."
     return "\n".join(lines)
 
 

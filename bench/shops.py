@@ -2,7 +2,8 @@
 and no setting was chosen by (random shops did that), beside published results.
 
     python bench/shops.py                     trains the preset jobshop-any here, and judges it
-    python bench/shops.py --run FOLDER WHERE  judges a run that was trained elsewhere
+    python bench/shops.py --run FOLDER WHERE [MINUTES [OTHER]]   judges a run that was trained
+    elsewhere; OTHER is a second training, whose gaps stand beside
 
 Published mean gaps in percent, greedy / best of so many: L2D (Zhang et al. 2020), self-labelling
 (Corsini et al. 2024), L2S with 500 moves (Zhang et al. 2024), CP-SAT with an hour, as Corsini et
@@ -29,8 +30,11 @@ CASES: dict[str, tuple[float, float, str]] = {
 }
 
 
-def judge(folder: Path, where: str, minutes: float | None) -> list[dict[str, Any]]:
+def judge(
+    folder: Path, where: str, minutes: float | None, other: Path | None = None
+) -> list[dict[str, Any]]:
     agent, rows = ten.load(folder), []
+    again = ten.load(other) if other else None
     for name, (greedy, best, others) in CASES.items():
         instances = [classic(one) for one in suite(name)]
         table = ten.compare_players(instances, agent.player(), SAMPLES, 0)
@@ -47,7 +51,12 @@ def judge(folder: Path, where: str, minutes: float | None) -> list[dict[str, Any
                 "minutes": minutes,
             }
         )
-        print(name, gaps, flush=True)
+        if again:
+            second = ten.compare_players(instances, again.player(), SAMPLES, 0, solver=False)
+            rows[-1]["again"] = [
+                round(100 * (second.mean_gap(c.name) or 0), 2) for c in second.columns[:2]
+            ]
+        print(name, gaps, rows[-1].get("again"), flush=True)
     return rows
 
 
@@ -55,7 +64,8 @@ def main() -> None:
     if sys.argv[1:2] == ["--run"]:
         folder, where = sys.argv[2:4]
         minutes = float(sys.argv[4]) if len(sys.argv) > 4 else None
-        write("shops", judge(Path(folder), where, minutes))
+        other = Path(sys.argv[5]) if len(sys.argv) > 5 else None
+        write("shops", judge(Path(folder), where, minutes, other))
         return
     with tempfile.TemporaryDirectory() as place:
         start = time.monotonic()
