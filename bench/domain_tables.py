@@ -1,6 +1,7 @@
 """Tables of environments of one field each: job shops, treasure, colonies, hidden systems."""
 
 import re
+from functools import partial
 
 from table_parts import RESULTS, results
 
@@ -110,11 +111,11 @@ def by_seed(rows: list[dict]) -> tuple[str, str]:
     )
 
 
-def fields() -> str:
+def fields(name: str = "fields") -> str:
     """Which experiments identify a hidden system best."""
-    if not (RESULTS / "fields.json").exists():
+    if not (RESULTS / f"{name}.json").exists():
         return ""
-    rows = results("fields")["rows"]
+    rows = results(name)["rows"]
     policies = list(dict.fromkeys(r["policy"] for r in rows))
     lines = [
         f"| field | steps | {' | '.join(policies)} | random − active | R² of observations 1, 5, 10 "
@@ -134,10 +135,8 @@ def fields() -> str:
             else ""
         )
         r2 = " | ".join(
-            ", ".join(f"{active[name][k][0]:.3f}" for k in ("1", "5", "10"))
-            if name in active
-            else ""
-            for name in ("r2", "arx_r2")
+            ", ".join(f"{active[of][k][0]:.3f}" for k in ("1", "5", "10")) if of in active else ""
+            for of in ("r2", "arx_r2")
         )
         lines.append(f"| {field} | {step:,} | {cells} | {less} | {r2} |")
     return "\n".join(lines)
@@ -208,5 +207,6 @@ TABLES = {
     "colonies": colonies,
     "starts": starts,
     "fields": fields,
+    "fields_again": partial(fields, "fields-again"),
     "shops": shops,
 }
