@@ -11,6 +11,7 @@ from functools import cache
 from tenfold import __version__
 from tenfold.cli import report, ship, sweep, tools, train
 from tenfold.cli.flags import Parser
+from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
 from tenfold.core.registry import domains
@@ -55,6 +56,22 @@ def parser(given: Sequence[str] = ()) -> Parser:
     return top
 
 
+def require_command(given: Sequence[str]) -> None:
+    """Refuses a first word that is no command."""
+    first, known = given[0] if given else "--help", commands()
+    if first in known or first in ("-h", "--help", "--version"):
+        return
+    if first.startswith("-"):
+        raise UserError(
+            f"{first} stands before the command{nearest(first, ['--help', '--version'])}: write "
+            "tenfold COMMAND --FLAG (see tenfold --help)."
+        )
+    raise UserError(
+        f"{first} is not a command{nearest(first, list(known))}: {', '.join(known)} are (see "
+        "tenfold --help)."
+    )
+
+
 def carry_out(arguments: Namespace) -> int:
     try:
         return commands()[arguments.command].run(arguments)
@@ -72,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())
     try:
         given = list(sys.argv[1:] if argv is None else argv)
+        require_command(given)
         arguments = parser(given).understand(given)
         return carry_out(arguments)
     except UserError as error:

@@ -22,6 +22,7 @@ import torch
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Callback
+from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
@@ -75,6 +76,7 @@ def sized(model: LatentModel, latent: int) -> LatentModel:
 
 def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
     """Tries 1 … 6 numbers on the steps that a run on the recording trains on."""
+    set_threads(run.threads)
     config = run.agent
     assert isinstance(config, Explorer)
     if config.model.decoder == "identity":

@@ -214,11 +214,26 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
     dt, notes = step_time(path, parts, given, clock), ()
     if clock is not None and parts.time is not None:
         pairs, notes = on_clock(pairs, parts.time, clock._replace(dt=dt))
-    found = Recording(pairs, dt, parts.left_out, notes)
+    kept = observed_part(pairs)
+    if cut := sum(len(seen) for seen, _ in pairs) - sum(len(seen) for seen, _ in kept):
+        rows = "row is" if cut == 1 else "rows are"
+        notes = (f"{cut:,} {rows} left out behind the last observation of an episode", *notes)
+    found = Recording(kept, dt, parts.left_out, notes)
     if not found.missing:
         return found
     total = found.steps * found.sizes[0]
     return replace(found, notes=(not_observed(found.missing, total), *notes))
+
+
+def observed_part(episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
+    """Up to each one's last row with an observation: what shorter trials are filled up with teaches
+    nothing and judges nothing. Episodes without any are gone."""
+    kept = []
+    for seen, done in episodes:
+        rows = np.flatnonzero(~np.isnan(seen).all(1))
+        if len(rows):
+            kept.append((seen[: rows[-1] + 1], done[: rows[-1] + 1]))
+    return tuple(kept)
 
 
 def require(

@@ -18,6 +18,7 @@ from tenfold.config.run import Run
 from tenfold.config.schema import convert_scalar
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Asked
+from tenfold.core.system import set_threads
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.classics import classic, suite
 from tenfold.domains.jobshop.instances import Instance, RandomShops
@@ -104,6 +105,7 @@ class ShopGaps:
     def table(self, asked: Asked, env: Any = None) -> tuple[dict[str, Any], ShopTable]:
         trained = load_run(asked.path, asked.checkpoint, env)
         run, agent = trained.run, trained.agent
+        set_threads(run.threads)  # CP-SAT has as many seconds as the policy, and one thread
         seed = run.seed if asked.seed is None else asked.seed
         if not isinstance(agent, PlaysAnyShop):
             raise UserError(f"The policy of {asked.path} cannot play shops of any size.")

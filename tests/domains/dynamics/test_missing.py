@@ -348,9 +348,9 @@ def test_what_cannot_be_missing_is_refused_where_it_is(
         UserError, match=r"bad\.csv, line 4, column y1, has 'off', which is no number"
     ):
         read_recording(tmp_path / "bad.csv", 0.1)
-    (tmp_path / "good.csv").write_text("y0,y1\n1,2\n3,\nNA,nan\n")
+    (tmp_path / "good.csv").write_text("y0,y1\n1,2\n3,\nNA,nan\n4,5\n")
     found = read_recording(tmp_path / "good.csv", 0.1)
-    assert found.missing == 3 and found.notes == ("3 of 6 values (50.0 %) are not observed",)
+    assert found.missing == 3 and found.notes == ("3 of 8 values (37.5 %) are not observed",)
     np.savez(tmp_path / "data.npz", observations=with_gaps(y, 0.1), actions=a, dt=0.1)
     flags = ["--agent.model.missing", "false", "--agent.length", "8", "--steps", "3"]
     assert main(["fit", str(tmp_path / "data.npz"), "--out", str(tmp_path / "no"), *flags]) == 2
@@ -408,3 +408,20 @@ def test_factors_are_saved_with_the_model_and_learned_by_name() -> None:
     net = LatentNetwork(3, 1, LatentModel(missing=True), 0.1)
     net.fill.learn(Factors(np.ones((1, 3)), np.full((1, 3, 2), 2.0), np.full((1, 3), 0.5)))
     assert net.fill.factors.loading.shape == (1, 3, 2) and net.fill.mean.dtype == torch.float32
+
+
+def test_what_shorter_trials_are_filled_up_with_is_left_out(tmp_path: Path) -> None:
+    y = np.random.default_rng(0).normal(size=(3, 60, 2))
+    y[0, 20:30] = np.nan  # a gap within stays
+    y[1, 40:] = np.nan
+    y[1, 45, 0] = 1.0  # its last observation
+    y[2] = np.nan
+    file = tmp_path / "padded.npz"
+    np.savez(file, observations=y, actions=np.ones((3, 60, 1)), dt=0.1)
+    found = read_recording(file)
+    assert [len(seen) for seen, _ in found.episodes] == [60, 46]
+    assert [len(done) for _, done in found.episodes] == [60, 46]
+    assert "74 rows are left out behind the last observation of an episode" in found.notes
+    assert found.missing == 2 * 10 + 2 * 5 + 1  # the gap, the second trial's, and beside its last
+    for pieces, _ in found.divided()[1:]:
+        assert not np.isnan(pieces).all((1, 2)).any()
