@@ -4,7 +4,8 @@
     python bench/continuous.py --note PRESET WHERE FOLDER …    runs that were made elsewhere
 
 Settings began from RL-Zoo's and were chosen on seeds from 100 on; the seeds here count from 0, the
-lander's from 8: earlier settings of it had been seen on 0 to 7.
+lander's from 8: earlier settings of it had been seen on 0 to 7, and its two updates a step followed
+from that.
 """
 
 import json
