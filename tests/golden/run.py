@@ -1,5 +1,6 @@
 """Golden runs: for every family of presets a short run, and a hash of all numbers in its last
-checkpoint. A change that should change nothing must leave every hash as it is.
+checkpoint and in its replay memory. A change that should change nothing must leave every hash as it
+is.
 
     python tests/golden/run.py --write before.json      # on the code before the change
     python tests/golden/run.py --against before.json    # on the code after it, on the same machine
@@ -38,6 +39,12 @@ EXPLORER = (
     "--agent.planner.samples 6 --agent.planner.iterations 2 --agent.planner.elites 3 --steps 40"
 )
 FIELD = "--env tenfold/LimitCycle-v0(size=5,limit=40)"
+TEAM = f"train treasure-small {DQN} --steps 600"
+PROCESSES = "--where processes --actors 2 --ahead 0"
+CONTINUOUS = f"--env Pendulum-v1 {SAC} --steps 400"
+WRAPPED = "--action-repeat 2 --normalize-obs true --normalize-reward true --clip-reward 5"
+ROOT = Path(__file__).parents[2]
+IMPORTED = (ROOT / "bench", ROOT / "examples")  # modules that runs name are there
 RUNS = {
     "dqn": f"train cartpole {DQN} --steps 1500",
     "dqn, plain engine": f"train cartpole {DQN} --steps 600 --engine plain",
@@ -50,8 +57,21 @@ RUNS = {
     "dqn, default": f"train dqn --env CartPole-v1 {DQN} --steps 600",
     "dqn, images": f"train catch {DQN} --steps 400",
     "dqn, acrobot": f"train acrobot {DQN} --steps 600",
-    "dqn, team": f"train treasure-small {DQN} --steps 600",
-    "dqn, actors": f"train cartpole {DQN} --steps 600 --num-envs 1 --where processes --actors 2 --ahead 0",
+    "dqn, team": TEAM,
+    "dqn, team together": f"{TEAM} --stack together --agent.explore epsilon(0.1)",
+    "dqn, team apart": f"{TEAM} --stack apart --agent.distribution none --agent.explore epsilon(0.1) --agent.frames 1",
+    "dqn, actors": f"train cartpole {DQN} --steps 600 --num-envs 1 {PROCESSES}",
+    "dqn, masked": f"train dqn --env strict_environment:Strict-v0 {DQN} --steps 600",
+    "dqn, frames": f"train cartpole {DQN} --steps 600 --frames 3",
+    "dqn, wrapped": f"train cartpole {DQN} --steps 600 {WRAPPED}",
+    "dqn, categorical": f"train cartpole {DQN} --steps 600 --agent.distribution categorical(11,-10,100)",
+    "dqn, seeds": f"train cartpole {DQN} --steps 600 --seeds 3 --jobs 1",
+    "own algorithm": "train reinforce:Reinforce --env CartPole-v1 --steps 2k --eval-every 0 --checkpoint-every 0",
+    "sac, alone": f"train sac {CONTINUOUS}",
+    "sac, actors": f"train sac {CONTINUOUS} --num-envs 1 {PROCESSES}",
+    "td3, alone": f"train td3 {CONTINUOUS}",
+    "td3, actors": f"train td3 {CONTINUOUS} --num-envs 1 {PROCESSES}",
+    "sac, wrapped": f"train sac {CONTINUOUS} {WRAPPED}",
     "sac": f"train sac --env Pendulum-v1 {SAC} --steps 500 --agent.replay prioritized --agent.n-step 3",
     "sac, discrete": f"train sac --env tenfold/CartPole-v1 {SAC} --steps 500 --num-envs 2",
     "td3": f"train td3 --env tenfold/Pendulum-v1 {SAC} --steps 500",
@@ -64,6 +84,11 @@ RUNS = {
     "ppo, counterfactual": f"train assign {PPO} --steps 1k --agent.baseline counterfactual",
     "ppo, job shop": f"train jobshop-ft06 {PPO} --steps 2k",
     "ppo, actors": f"train cartpole-ppo {PPO} --steps 2k --where processes --actors 2",
+    "ppo, masked": f"train ppo --env strict_environment:Strict-v0 {PPO} --steps 4096",
+    "ppo, remembering": f"train cartpole-novel {PPO} --steps 2k",
+    "ppo, remembering, plain engine": f"train cartpole-novel {PPO} --steps 2k --engine plain",
+    "ppo, remembering, lstm": f"train cartpole-novel {PPO} --steps 2k --agent.net.memory lstm(8)",
+    "ppo, wrapped": f"train pendulum-ppo {PPO} --steps 4k --frames 2 {WRAPPED}",
     "colony": f"train durotaxis {COLONY}",
     "colony, nodes": f"train durotaxis-nodes {COLONY}",
     "colony, bend": f"train durotaxis-bend {COLONY}",
@@ -76,14 +101,23 @@ RUNS = {
 
 
 def hash_of(folder: Path) -> str:
-    """Of the numbers in the last checkpoint, whatever they are called."""
-    last = checkpoint_steps(folder)[-1]
-    arrays = read_arrays(folder / "checkpoints" / f"step-{last:012d}.safetensors")[0].values()
-    each = sorted(
-        hashlib.sha256(f"{a.dtype} {a.shape}".encode() + np.ascontiguousarray(a).tobytes()).digest()
-        for a in arrays
-    )
-    return hashlib.sha256(b"".join(each)).hexdigest()[:16]
+    """Of the numbers in the last checkpoint and in the replay memory, whatever they are called; of
+    every seed's."""
+    digests: list[bytes] = []
+    for run in sorted(folder.glob("seed-*")) or [folder]:
+        last = f"{checkpoint_steps(run)[-1]:012d}.safetensors"
+        files = [
+            run / "checkpoints" / f"step-{last}",
+            *sorted((run / "replay").glob("*.safetensors")),
+        ]
+        digests += sorted(
+            hashlib.sha256(
+                f"{a.dtype} {a.shape}".encode() + np.ascontiguousarray(a).tobytes()
+            ).digest()
+            for file in files
+            for a in read_arrays(file)[0].values()
+        )
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
 
 
 def main() -> int:
@@ -95,7 +129,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="runs with this in their name")
     arguments = parser.parse_args()
     before = json.loads(arguments.against.read_text())["runs"] if arguments.against else {}
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
+    sys.path[:0] = map(str, IMPORTED)
     with tempfile.TemporaryDirectory() as folder:
         recording, rng = f"{folder}/recording.npz", np.random.default_rng(0)
         np.savez(
@@ -113,23 +148,25 @@ def main() -> int:
                 )
             if failed:
                 raise SystemExit(f"{name}: `tenfold {command}` failed.")
-            found[name] = hash_of(out)
+            hashes[name] = hash_of(out)
             verdict = (
                 ""
                 if not before
                 else "equal"
-                if before.get(name) == found[name]
+                if before.get(name) == hashes[name]
                 else f"DIFFERS from {before.get(name)}"
             )
             print(
-                f"{name:26} {found[name]} {time.monotonic() - start:5.1f} s {verdict}", flush=True
+                f"{name:32} {hashes[name]} {time.monotonic() - start:5.1f} s {verdict}", flush=True
             )
     if arguments.write:
         arguments.write.write_text(
-            json.dumps({"runs": found, "versions": versions(), "machine": machine_card()}, indent=1)
+            json.dumps(
+                {"runs": hashes, "versions": versions(), "machine": machine_card()}, indent=1
+            )
             + "\n"
         )
-    return int(any(before.get(name) != value for name, value in found.items())) if before else 0
+    return int(any(before.get(name) != value for name, value in hashes.items())) if before else 0
 
 
 if __name__ == "__main__":
