@@ -2,6 +2,7 @@
 bring, store it, run the updates that are due."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,10 @@ class ReplayLearner(ActorLearner):
         whose = " for each agent" * (members > 1)
         size = f"{members * each / 2**20:,.1f}"
         return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
+
+    def set_lr(self, lr: Any) -> None:
+        super().set_lr(lr)
+        self.settings = replace(self.settings, lr=lr)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments, where the learner's own engine acts."""
