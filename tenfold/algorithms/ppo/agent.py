@@ -67,7 +67,8 @@ class PPOAgent(FlatAgent, PolicyLearning):
             layout,
             actions,
         )
-        check_settings(self.config, layout, actions)
+        check_settings(self.config, layout, actions, components)
+        self.components = components
         if config.normalize_obs:
             self.normalise(layout, self.config.net.encoder)
         scale = 1.0 if self.norm else layout.scale
