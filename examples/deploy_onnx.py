@@ -21,6 +21,9 @@ import onnxruntime
 GRAPH = {"nodes": "nodes", "links": "edge_links", "edges": "edges"}  # as Gymnasium calls them
 
 
+MISSING = object()  # instead of masks, where nobody gave any
+
+
 class Policy:
     """Observations as the environment gives them -> actions as it takes them."""
 
@@ -29,11 +32,12 @@ class Policy:
         self.about = json.loads(self.session.get_modelmeta().custom_metadata_map["tenfold"])
         self.rng = np.random.default_rng(seed)  # for policies that draw
 
-    def act(self, observations: list[Any], masks: Any = None) -> list[Any]:
+    def act(self, observations: list[Any], masks: Any = MISSING) -> list[Any]:
         """Actions for a list of observations. A policy that sees k frames takes a list of k for
         each (see `Frames`); one of several agents a list for each agent, and gives a list for each.
         `masks` are truths [batch, options], where the file has such an input, or a list with the
-        mask of each observation, nested as the action space is."""
+        mask of each observation, nested as the action space is. They must be given there: None
+        says on purpose that every option is allowed."""
         team = self.about["agents"] > 1
         batch = len(observations[0] if team else observations)
         given = {port["name"]: self.array(port, observations, masks, batch) for port in self.inputs}
@@ -52,6 +56,10 @@ class Policy:
         """What one input is given."""
         shape = [batch if side == "batch" else side for side in port["shape"]]
         if port["kind"] == "mask":
+            if masks is MISSING:
+                raise ValueError(
+                    "this policy takes action masks: give masks=…, or None to allow every option"
+                )
             if masks is None:
                 return np.ones(shape, bool)
             each = masks
@@ -195,7 +203,7 @@ def main(file: str, count: int = 1000) -> None:
     if about["agents"] > 1:
         shown = [shown] * about["agents"]
     start = time.perf_counter()
-    actions = policy.act(shown)
+    actions = policy.act(shown, None)  # masks: all options are allowed
     print(f"first actions: {actions[:3]}")
     print(f"{count:,} observations in {1e3 * (time.perf_counter() - start):.1f} ms")
 

@@ -1,5 +1,6 @@
 """Settings: one conversion for Python, YAML and flags, and sentences that help."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,11 @@ MISTAKES = [
     ({"agent": {"double": "maybe"}}, "agent.double = maybe is not true or false."),
     ({"agent": {"net": {"hidden": "64,x"}}}, "agent.net.hidden = x is not a whole number"),
     ({"agent": {"net": {"hidden": [0]}}}, "agent.net.hidden = 0 is out of range"),
+    ({"agent": {"target": "hard([5)]"}}, r"agent.target = hard\(\[5\)\] cannot be read: write it"),
+    *(
+        ({"agent": {"net": {"hidden": text}}}, rf"hidden = {re.escape(text)} is not a list such as")
+        for text in ("[64, 64", "64, 64]", "(64, 64", "[64, 64)", "[[64, 64]]", "64,,64", ",")
+    ),
     ({"agent": {"net": 5}}, "agent.net = 5 is not a group of settings."),
     ({"agent": None}, "agent = none is not a group of settings."),
     ({"steps": 10**400}, "is out of range: no number here is beyond 9.2e18."),
@@ -417,3 +423,11 @@ def test_a_section_of_a_file_is_not_for_another_agent(tmp_path: Path) -> None:
     file.write_text("env: CartPole-v1\nagent: {double: true}\non_cuda: {agent: {double: false}}\n")
     run = named(str(file), {"device": "cuda", "agent": {"name": "ppo"}})
     assert run.agent == PPO()
+
+
+@pytest.mark.parametrize(
+    ("text", "widths"),
+    [("64, 32", (64, 32)), ("[64,32]", (64, 32)), (" ( 64 , 32, ) ", (64, 32)), ("8", (8,)), ("[]", ())],
+)  # fmt: skip
+def test_a_list_is_written_with_brackets_or_without(text: str, widths: tuple[int, ...]) -> None:
+    assert Run.of({"agent": {"net": {"hidden": text}}}).agent.net.hidden == widths

@@ -18,6 +18,7 @@ from tenfold.core import registry
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -312,6 +313,18 @@ def test_a_callback_sets_the_learning_rate_and_a_resume_knows_it(
     assert np.array_equal(one["agent.online"], other["agent.online"])  # nothing was learned after
     assert one["agent.updates"] > other["agent.updates"]
     assert ten.resume(tmp_path / "run", 700, settings={"agent.lr": 1e-3}, quiet=True).step == 700
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "reinforce:Reinforce"])
+def test_whoever_reads_the_settings_reads_the_rate_that_was_set(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner of one's own, derived from one of ours, and an algorithm of one's own."""
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
+    learner = make_learner(ten.Run.of({"env": "tenfold/CartPole-v1", "agent": {"name": name}}))
+    learner.set_lr(0.25)
+    own = learner.agent.own if ":" in name else learner
+    assert own.settings.lr == learner.agent.config.lr == 0.25
 
 
 def test_a_schedule_of_ones_own_sets_the_rate(tmp_path: Path) -> None:

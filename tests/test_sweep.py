@@ -79,6 +79,7 @@ def test_spaces_stand_inside_calls() -> None:
         ({"agent.lr": "1e-3"}, "leaves nothing to search over"),
         ({"seed": "int(0,9)"}, "seed cannot be searched over"),
         ({}, "There is nothing to search over"),
+        ({"agent.net.hidden": "[[64,64], [32]"}, "cannot be read: write it as a name or a call"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_over_is_one_sentence(search: dict[str, str], words: str) -> None:

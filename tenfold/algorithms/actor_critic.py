@@ -21,6 +21,7 @@ from tenfold.algorithms.replay_learner import ReplayLearner
 from tenfold.config.run import Run
 from tenfold.core.bounded import BoundedActions
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout
@@ -70,7 +71,6 @@ class ActorCriticAgent(FlatAgent):
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
-        self.sampled_calls = 0
 
     # networks
 
@@ -117,7 +117,7 @@ class ActorCriticAgent(FlatAgent):
         addresses the draws."""
         if step < self.config.learning_starts:
             return self.random_actions(len(rows), rounds)
-        draws = self.draws(len(rows), rounds, self.spread(step))
+        draws = self.draws(len(rows), rounds * len(rows), self.spread(step))
         return self.chosen_by(self.said(rows), *draws)
 
     def random_actions(self, size: int, rounds: int) -> np.ndarray:
@@ -131,12 +131,13 @@ class ActorCriticAgent(FlatAgent):
         """Of the normal numbers by which actions are drawn in training."""
         return 1.0
 
-    def draws(self, size: int, rounds: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform [B, C] and normal [B, D] numbers by which actions are drawn."""
+    def draws(self, size: int, first: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform [B, C] and normal [B, D] numbers by which actions are drawn, of the rows from
+        `first` on."""
         reals = self.actions.reals
         u, noise = np.empty(size * (not reals)), np.empty(size * reals, np.float32)
-        fill_uniform(self.keys[Purpose.ACTION], rounds * u.size, u)
-        fill_normal(self.keys[Purpose.NOISE_ACT], rounds * noise.size, noise)
+        fill_uniform(self.keys[Purpose.ACTION], first * (not reals), u)
+        fill_normal(self.keys[Purpose.NOISE_ACT], first * reals, noise)
         return u.reshape(size, -1), (np.float32(spread) * noise).reshape(size, -1)
 
     def chosen_by(self, said: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
@@ -158,9 +159,9 @@ class ActorCriticAgent(FlatAgent):
         """Actions without exploration for encoded rows, in the environment's own numbers."""
         return self.actions.for_env(self.best(self.allowed(rows, mask)).cpu().numpy())
 
-    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
-        """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
-        draws = self.draws(len(rows), rounds)
+    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, first: int) -> np.ndarray:
+        """Actions drawn from the policy, by the agent's draws from row number `first` on."""
+        draws = self.draws(len(rows), first)
         return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
 
     def sampled_by_step(
@@ -185,7 +186,9 @@ class ActorCriticAgent(FlatAgent):
             return self.sampled_by_step
         return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
-    def act(self, obs: Any, mask: Any = None, sample: bool = False, state: None = None) -> Any:
+    def act(
+        self, obs: Any, mask: Any = FROM_OBSERVATION, sample: bool = False, state: None = None
+    ) -> Any:
         """The action for one observation or a batch, in the environment's own numbers: without
         exploration, or with `sample` one drawn from the policy.
 
@@ -201,8 +204,8 @@ class ActorCriticAgent(FlatAgent):
         rows, single = self.layout.rows_of(obs)
         mask = mask_rows(self.mask_form, self.layout, obs, mask, () if single else (len(rows),))
         refuse_empty(self.mask_form, mask)
-        found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
-        self.sampled_calls += sample
+        found = self.sampled(rows, mask, self.sampled_rows) if sample else self.greedy(rows, mask)
+        self.sampled_rows += sample * len(rows)
         if not single:
             return found
         return found[0] if self.actions.reals else int(found[0])

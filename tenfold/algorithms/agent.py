@@ -11,13 +11,16 @@ import torch
 
 from tenfold.core.errors import CheckpointError, ConfigError, OtherWords, UserError
 from tenfold.core.layout import ObsLayout
-from tenfold.core.masks import MASK, MaskError, MaskForm
+from tenfold.core.masks import FROM_OBSERVATION, MASK, MaskError, MaskForm
 from tenfold.core.random import Purpose, key
 from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]
 
-ACT = "agent.act(obs) gives the greedy action itself, for one observation or a batch of them"
+ACT = (
+    "agent.act(obs) gives the greedy action itself, for one observation or a batch of them, with "
+    "mask=mask where the environment offers masks"
+)
 TRAIN = "a run learns, ten.train(settings, out=FOLDER) or ten.resume(FOLDER), and an agent acts"
 SAVED = "a run's folder holds it, and ten.export or ten.pack make one file of that"
 OTHERS = {
@@ -32,6 +35,8 @@ class FlatAgent(OtherWords):
 
     other_words = OTHERS
     reads_masks, member, members = False, 0, 1
+    masked = False  # whether the environment that it learns in offers masks
+    sampled_rows = 0  # that `act` has drawn actions for, which address its draws
     actor_bits: ClassVar[int] = 0  # before an actor's number in the address of its draws
     norm: RunningNorm | None = None  # running statistics of observations, where they are normalised
     moments: torch.Tensor  # theirs, the very numbers
@@ -172,21 +177,49 @@ def numpy_of(value: Any) -> Any:
 
 
 def mask_rows(
-    form: MaskForm, layout: ObsLayout, obs: Any, mask: Any, batch: tuple[int, ...]
+    form: MaskForm,
+    layout: ObsLayout,
+    obs: Any,
+    mask: Any,
+    batch: tuple[int, ...],
+    required: bool = False,
 ) -> np.ndarray | None:
     """The mask [B, options] that was given, or else that of a Dict observation. `batch` is (B,), or
-    () for one observation alone."""
+    () for one observation alone. Without one everything is allowed: where masks are `required`
+    only if the person says so, by None."""
+    forgotten, mask = mask is FROM_OBSERVATION, None if mask is FROM_OBSERVATION else mask
     if mask is None and MASK not in layout.keys:
-        first = obs[0] if isinstance(obs, list) and obs else obs
-        if isinstance(first, dict) and MASK in first:
-            mask = [one[MASK] for one in obs] if isinstance(obs, list) else obs[MASK]
+        mask = mask_inside(obs)
     if mask is None:
+        if required and forgotten:
+            raise UserError(
+                "This agent learned with action masks, and act was given none: call act(obs, "
+                "mask=mask) with what the environment offers, or with mask=None where every option "
+                "is to be allowed."
+            )
         return None
     try:
         return form.read_rows(mask, batch[0]) if batch else form.read(mask)[None]
     except MaskError as error:
         told = str(error)
         raise UserError(told[0].upper() + told[1:]) from None
+
+
+def mask_inside(obs: Any) -> Any:
+    """The mask of a Dict observation, or of a batch of them; None where there is none."""
+    if isinstance(obs, dict):
+        return obs.get(MASK)
+    if not isinstance(obs, list):
+        return None
+    having = [isinstance(one, dict) and MASK in one for one in obs]
+    if not any(having):
+        return None
+    if not all(having):
+        raise UserError(
+            f"Observation {having.index(False)} of the batch has no key {MASK}, and others have "
+            "it: give every observation its mask, or all of them by mask=…."
+        )
+    return [one[MASK] for one in obs]
 
 
 def refuse_empty(form: MaskForm, mask: np.ndarray | None) -> None:

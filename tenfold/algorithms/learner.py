@@ -145,6 +145,13 @@ class ActorLearner:
         if norm:
             norm.update(obs.reshape(-1, norm.size))
 
+    def note_first(self) -> None:
+        """The observations that environments begin with are counted before anybody acts on them, as
+        all later ones are: a step brings those, and no step brought these."""
+        if self.agent.norm:
+            self.note_seen(self.envs.obs)
+            self.pool.publish(self.agent, self.step, self.clock)
+
     def memory_state(self) -> State:
         """What is to be learned from; replay rows aside."""
         raise NotImplementedError
@@ -179,6 +186,8 @@ class ActorLearner:
             self.rewards.begin()
         if with_rows and not exact:
             self.forget()
+        if not exact:
+            self.note_first()
         return exact
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
@@ -230,6 +239,8 @@ class RolloutLearner(ActorLearner):
         left = self.rounds_left()
         finished, whole = self.collect(min(left, most or left))
         if not whole:
+            if self.agent.norm:  # it has counted what is acted on next
+                self.pool.publish(self.agent, self.step, self.clock)
             return finished
         self.store()
         self.clock.lap("store")
@@ -261,15 +272,20 @@ class RolloutLearner(ActorLearner):
     def collect(self, left: int) -> tuple[list[Episode], bool]:
         """A row of every actor; the episodes that ended, and whether the row is whole."""
         finished, again = [], False
+        shown: list[np.ndarray] = []  # what is acted on next, where it is normalised
         parts = self.pool.collect(self.step, self.rounds, left, self.clock)
         for part in self.rewarded(parts):
             again = again or part.begins
+            if part.row and self.agent.norm:
+                shown.append(part.row["obs"].copy())
             if part.row and not part.begins:
                 self.take(part)
                 self.clock.lap("store")
             finished += episodes(part, self.envs.agents)
         if again:
             self.forget()
+            for obs in shown:  # of rows that are stored `store` counts it
+                self.note_seen(obs)
         return finished, not again
 
     def next_save(self) -> int:
@@ -286,6 +302,10 @@ class RolloutLearner(ActorLearner):
         while ahead := self.pool.hold():  # more than once only where an actor was replaced
             for left in range(ahead, 0, -1):
                 finished += self.round(most=left)
-        if any(part.begins for part in list(self.rewarded(self.pool.settle()))):
+        if begun := [part.row["obs"] for part in self.rewarded(self.pool.settle()) if part.begins]:
             self.forget()
+            for obs in begun if self.agent.norm else ():
+                self.note_seen(obs)
+            if self.agent.norm:
+                self.pool.publish(self.agent, self.step, self.clock)
         return finished

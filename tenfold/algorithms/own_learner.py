@@ -254,6 +254,7 @@ class OwnLearner(RolloutLearner):
         self.sums: dict[str, torch.Tensor] = {}  # of the numbers that rounds returned
         self.counted = 0
         self.pool.follow(self.agent, self.explore)
+        self.note_first()
 
     @property
     def memory(self) -> str:

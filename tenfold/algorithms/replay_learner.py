@@ -2,6 +2,7 @@
 bring, store it, run the updates that are due."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class ReplayLearner(ActorLearner):
         self.replay.begin(*self.shown())
         self.taken: list[np.ndarray] = []  # observations of a round, where they are normalised
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
+        self.note_first()
 
     def make_lockstep(self, every: int) -> Any:
         """What repeats every N-th update by the plain engine."""
@@ -86,6 +88,10 @@ class ReplayLearner(ActorLearner):
         whose = " for each agent" * (members > 1)
         size = f"{members * each / 2**20:,.1f}"
         return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
+
+    def set_lr(self, lr: Any) -> None:
+        super().set_lr(lr)
+        self.settings = replace(self.settings, lr=lr)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments, where the learner's own engine acts."""
@@ -118,11 +124,11 @@ class ReplayLearner(ActorLearner):
     def take(self, part: Part) -> Iterable[Episode]:
         """Stores what an actor brought. Returns the episodes that ended."""
         row, envs = part.row, self.envs
+        if self.agent.norm:
+            self.taken.append((row or {"obs": envs.obs})["obs"].copy())
         if part.begins:
             self.replay.cut(*row.values(), first=part.first)
             return ()
-        if self.agent.norm:
-            self.taken.append((row or {"obs": envs.obs})["obs"].copy())
         names = STEP if envs.mask is None else STEP + MASKS
         if not row:  # it is where the environments and the engine left it
             refuse_dead_end(envs)

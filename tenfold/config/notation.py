@@ -12,11 +12,36 @@ MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)?\.?\d*([eE][+-]?\d+)?[kMG]?")
 
 
+CLOSING = {"(": ")", "[": "]"}
+
+
+def balanced(text: str) -> bool:
+    """Whether every bracket is closed by its own kind, and none that was not opened."""
+    awaited: list[str] = []
+    for letter in text:
+        if letter in CLOSING:
+            awaited.append(CLOSING[letter])
+        elif letter in CLOSING.values() and (not awaited or awaited.pop() != letter):
+            return False
+    return not awaited
+
+
+def parse_list(text: str) -> list[str] | None:
+    """`64, 64`, in brackets or without, as a list of its parts; None where the text is none: a
+    bracket is missing, or a number between two commas."""
+    inside = text.strip()
+    if inside[:1] in CLOSING and inside[-1:] == CLOSING[inside[0]]:
+        inside = inside[1:-1].strip()
+    parts = [part.strip() for part in inside.removesuffix(",").split(",")] if inside else []
+    brackets = any(letter in "([)]" for letter in inside)
+    return None if brackets or not all(parts) else parts
+
+
 def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
     """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever
     evaluated."""
     match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
-    if match is None or text.count("(") != text.count(")"):
+    if match is None or not balanced(text):
         raise ConfigError(
             key,
             f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).",

@@ -28,7 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from tenfold.config.notation import NUMBER, nearest, parse_call, parse_number, show
+from tenfold.config.notation import NUMBER, nearest, parse_call, parse_list, parse_number, show
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import OWN, own
 
@@ -229,11 +229,10 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     if origin in (Union, types.UnionType):
         return convert_union(value, arguments, key)
     if origin is tuple:
-        if isinstance(value, str):
-            value = [part for part in value.strip("[]() ").split(",") if part.strip()]
-        if not isinstance(value, list | tuple):
+        items = parse_list(value) if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
             raise ConfigError(key, f"= {show(value)} is not {describe(hint)}.")
-        return tuple(convert(item, arguments[0], key) for item in value)
+        return tuple(convert(item, arguments[0], key) for item in items)
     if isinstance(hint, type) and issubclass(hint, Option):
         return convert_union(value, (hint,), key)
     if isinstance(hint, type) and issubclass(hint, Config):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from tenfold.config.leaves import Leaf, called_here, leaves_of
 from tenfold.config.mappings import nested
-from tenfold.config.notation import nearest, parse_call, parse_number, show, split_list
+from tenfold.config.notation import balanced, nearest, parse_call, parse_number, show, split_list
 from tenfold.config.run import Run, changed
 from tenfold.config.schema import Option, convert
 from tenfold.core.errors import ConfigError, UserError
@@ -180,7 +180,7 @@ def is_whole(hint: Any) -> bool:
 def pieces_of(text: str, path: str) -> list[str | Space]:
     """A value with spaces in it, in the order in which they stand there."""
     text = text.strip()
-    if text.startswith("[") and text.endswith("]"):
+    if text.startswith("[") and text.endswith("]") and balanced(text):
         return [Choices(tuple(split_list(text[1:-1])))]
     name, positional, named = parse_call(text, path)
     if name in ("log", "range", "int") or (name == "linear" and len(positional) == 2):

@@ -22,6 +22,17 @@ SHOWN = 8  # sizes, where a sentence lists them
 EITHER = 2  # in Gymnasium's masks of MultiBinary: 0 and 1 are what a number must be
 
 
+class FromObservation:
+    """Stands for a mask that nobody gave to `act`: the one inside the observation counts, and an
+    agent that learned with masks must have one. None, in its place, is said on purpose."""
+
+    def __repr__(self) -> str:
+        return "the observation's own"
+
+
+FROM_OBSERVATION = FromObservation()
+
+
 class MaskError(UserError):
     """A mask that does not fit: "the action mask …", behind the words for where that was."""
 

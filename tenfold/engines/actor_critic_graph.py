@@ -124,7 +124,7 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
         (given,) = self.acting.open()
         given["rows"][...] = rows
         given["uniform"][...], given["normal"][...] = agent.draws(
-            len(rows), rounds, agent.spread(step)
+            len(rows), rounds * len(rows), agent.spread(step)
         )
         self.replay_graph("act", self.acting, self.act_there)
         self.wait()

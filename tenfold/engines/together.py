@@ -142,6 +142,7 @@ class Group:
     def dissolve(self) -> None:
         """What it was made for has changed: the next round makes another."""
         self.fetch()
+        self.take_sums()
         for learner in self.learners:
             learner.engine.group = None
 

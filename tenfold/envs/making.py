@@ -17,7 +17,7 @@ from tenfold.core.errors import ConfigError, EnvironmentFault, UserError, descri
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.registry import domain_of, domains
 from tenfold.envs.arguments import split_name
-from tenfold.envs.wrapping import Steps
+from tenfold.envs.wrapping import Steps, lift_limits, restore_limits
 
 if TYPE_CHECKING:  # they import this module
     from tenfold.core.protocols import EnvSpec
@@ -31,7 +31,7 @@ def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
     steps = Steps.taken_from(arguments)
     with make_errors(name, ident):
         if name.startswith(OWN):
-            env = own_env(name, **more)
+            env = own_env(name, bool(steps.limit), **more)
         else:
             arguments |= {"max_episode_steps": -1} if steps.limit else {}
             env = without_order_check(
@@ -60,14 +60,22 @@ def without_order_check(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 
 class Lent(gym.Wrapper[Any, Any, Any, Any]):
-    """An object of the user's, which is not ours to close."""
+    """An object of the user's, which is not ours to close. It gets back the time limits that were
+    `lifted` while it was lent."""
+
+    def __init__(self, env: gym.Env[Any, Any], lifted: bool) -> None:
+        super().__init__(env)
+        self.lifted = lifted
 
     def close(self) -> None:
-        pass
+        if self.lifted:
+            restore_limits(self.env)
+        self.lifted = False
 
 
-def own_env(name: str, **more: Any) -> gym.Env[Any, Any]:
-    """One that was handed over as an object or by a function."""
+def own_env(name: str, limited: bool, **more: Any) -> gym.Env[Any, Any]:
+    """One that was handed over as an object or by a function; `limited`: by another time limit than
+    those that it has itself, which are lifted."""
     env = take(name, **more)
     if not isinstance(env, gym.Env):
         raise EnvironmentFault(
@@ -75,10 +83,11 @@ def own_env(name: str, **more: Any) -> gym.Env[Any, Any]:
             "it from that class, or wrap it (an environment of the old gym in shimmy's "
             "GymV21CompatibilityV0)."
         )
-    if is_object(name):
-        return Lent(env)
-    refuse_twice(name, env)
-    return env
+    if not is_object(name):
+        refuse_twice(name, env)
+    if limited:
+        lift_limits(env)
+    return Lent(env, limited) if is_object(name) else env
 
 
 def make_native(name: str, num_envs: int) -> VectorEnv[Any, Any, Any]:

@@ -2,8 +2,10 @@
 actions that are repeated, a time limit of one's own. What an adapter of many shows in another form
 is in `actors.wrapping`."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import gymnasium as gym
 import numpy as np
@@ -44,6 +46,36 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
             total, times = total + float(reward), times + 1
             if terminated or truncated or times == self.times:
                 return obs, total, terminated, truncated, info
+
+
+# of each limit that is lifted, what it was and how many have lifted it
+LIFTED: WeakKeyDictionary[TimeLimit, tuple[Any, int]] = WeakKeyDictionary()
+
+
+def limits_of(env: Any) -> list[TimeLimit]:
+    """The time limits among an environment's wrappers."""
+    limits = []
+    while isinstance(env, gym.Wrapper):
+        limits += [env] if isinstance(env, TimeLimit) else []
+        env = env.env
+    return limits
+
+
+def lift_limits(env: Any) -> None:
+    """The environment's own time limits end no episode from now on: another one is set around them.
+    `restore_limits` sets them again, once it was called as often."""
+    for limit in limits_of(env):
+        steps, users = LIFTED.get(limit, (limit._max_episode_steps, 0))
+        LIFTED[limit], limit._max_episode_steps = (steps, users + 1), math.inf  # type: ignore[assignment]
+
+
+def restore_limits(env: Any) -> None:
+    for limit in limits_of(env):
+        steps, users = LIFTED.pop(limit, (limit._max_episode_steps, 1))
+        if users > 1:
+            LIFTED[limit] = steps, users - 1
+        else:
+            limit._max_episode_steps = steps
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,11 @@ def play(
         else ChosenEpisodes(env_name, rota.lanes, seeds, agent.reads_masks, **more)
     ) as envs:
         refuse_unread(envs.spec, "this agent", agent.reads_masks)
+        if getattr(agent, "masked", False) and envs.mask is None:
+            raise EnvironmentFault(
+                f"{envs.name} offers no action masks, and this agent learned with them: evaluate "
+                "it in the environment that it learned in."
+            )
         return play_on(envs, agent.frames, policy, rota, limit, stop, watch)
 
 

@@ -53,9 +53,9 @@ class Tower(nn.Module):
 
 
 class PolicyNetwork(FlatModule):
-    """Observation [B, *shape] -> (logits and means [B, M + D], value [B]). Parameters in this
-    order: deviations, policy, value, critic (of observation and one-hot action, where there is
-    one)."""
+    """Observation [B, *shape] -> (logits and means [B, M + D], value [B], or [B, columns]).
+    Parameters in this order: deviations, policy, value, critic (of observation and one-hot action,
+    where there is one)."""
 
     def __init__(
         self,
@@ -65,14 +65,16 @@ class PolicyNetwork(FlatModule):
         net: Net,
         scale: float = 1.0,
         critic: bool = False,
+        columns: int = 0,
     ) -> None:
+        """`columns` of the value, where it is not one number."""
         super().__init__()
-        self.scale = scale
+        self.scale, self.columns = scale, columns
         self.own = net.module
         self.shape, self.outputs = shape, options + reals
         self.policy: Any = self.tower(shape, options + reals, net)
         self.log_std = nn.Parameter(torch.zeros(reals))
-        self.value: Any = self.tower(shape, 1, net)
+        self.value: Any = self.tower(shape, columns or 1, net)
         if critic and self.own:
             raise ConfigError(
                 "agent.net.module", "is not for counterfactual baselines: leave one of them out."
@@ -91,7 +93,7 @@ class PolicyNetwork(FlatModule):
         nearly uniform. Networks of one's own see to that themselves."""
         if self.own:
             self.policy = own_network(self.own, self.shape, self.outputs, seed)
-            self.value = own_network(self.own, self.shape, 1, seed, 1)
+            self.value = own_network(self.own, self.shape, self.columns or 1, seed, 1)
             with torch.no_grad():
                 self.log_std.fill_(math.log(std))
             return self.flatten()
@@ -117,10 +119,14 @@ class PolicyNetwork(FlatModule):
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = self.scaled(obs)
-        return self.policy(x), self.value(x).squeeze(-1)
+        return self.policy(x), self.valued(self.value(x))
 
     def values(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.value(self.scaled(obs)).squeeze(-1)
+        return self.valued(self.value(self.scaled(obs)))
+
+    def valued(self, output: torch.Tensor) -> torch.Tensor:
+        """The value network's output [B, 1] as [B]; columns stay."""
+        return output if self.columns else output.squeeze(-1)
 
     def scaled(self, obs: torch.Tensor) -> torch.Tensor:
         x = obs.to(self.flat.dtype)

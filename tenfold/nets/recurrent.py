@@ -136,12 +136,12 @@ class RecurrentNetwork(PolicyNetwork):
         x, split = self.scaled(given.rows), self.policy.memory.held
         output, of_policy = self.policy(x, given.state[:, :split], given.keep)
         value, of_value = self.value(x, given.state[:, split:], given.keep)
-        return output, value.squeeze(-1), torch.cat([of_policy, of_value], -1)
+        return output, self.valued(value), torch.cat([of_policy, of_value], -1)
 
     def values(self, obs: Any) -> torch.Tensor:
         split = self.policy.memory.held
         value, _ = self.value(self.scaled(obs.rows), obs.state[:, split:], obs.keep)
-        return value.squeeze(-1)
+        return self.valued(value)
 
     def says(self, given: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
         """The policy alone, for states [B, policy's numbers]: (logits and means, states)."""

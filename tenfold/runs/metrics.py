@@ -102,10 +102,15 @@ class Metrics:
     """Appends rows; remembers what the display shows."""
 
     def __init__(
-        self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: Rank = WORST
+        self,
+        folder: RunFolder,
+        keep_bytes: int = 0,
+        step: int = 0,
+        best: Rank = WORST,
+        episodes: int | None = None,
     ) -> None:
         """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped;
-        `best` is the best so far."""
+        `best` is the best so far, and `episodes` how many had ended: not all of them have rows."""
         self.path, self.board_path = folder.metrics, folder.tensorboard
         self.waiting: list[str] = []
         self.ended: deque[str] = deque(maxlen=KEPT)
@@ -130,6 +135,7 @@ class Metrics:
                 os.truncate(self.path, keep_bytes)
         for row in read_rows(self.path):
             self.remember(row)
+        self.episodes = self.episodes if episodes is None else episodes
         self.board: Board | None = Board(folder.tensorboard, step + 1 if step else None)
         self.pause, self.flushed = 0.0, monotonic()
 

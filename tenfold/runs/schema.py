@@ -221,6 +221,7 @@ NOTE: Schema = {
     "seconds": POSITIVE,
     "best": maybe(NUMBER),
     "best_success?": NUMBER,
+    "episodes?": WHOLE,
     "reached?": WHOLE,
     "owes_evaluation": FLAG,
     "settings": {},

@@ -96,7 +96,10 @@ def card(told: Card) -> str:
     }
     name = shlex.quote(told.file)
     use = f"tenfold eval {name} --episodes 20\ntenfold export {name} --out policy.onnx"
-    python = f"import tenfold as ten\n\nagent = ten.load({told.file!r})\naction = agent.act(obs)"
+    python = (
+        f"import tenfold as ten\n\nagent = ten.load({told.file!r})\n"
+        "action = agent.act(obs)  # mask=mask, where the environment offers masks"
+    )
     return "\n\n".join(
         [
             "---\n"

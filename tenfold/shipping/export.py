@@ -58,7 +58,8 @@ def export(
 
     `run` is a run's folder or archive, or what `ten.train` returned; `checkpoint` is last, best or
     a step. With `sample` the policy draws, by uniform and normal numbers that are further inputs.
-    `mask` adds an input for masks (by default where the environment offers them). `env` is the
+    `mask` adds an input for masks (by default where the environment offers them; False leaves it
+    out on purpose, and every option is allowed). `env` is the
     run's environment again, where it was an object or a function. `trust` allows modules that
     somebody else's run names to be imported.
     """

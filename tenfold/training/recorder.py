@@ -203,6 +203,7 @@ class Recorder:
             "seconds": self.seconds(),
             "best": self.metrics.best_or_none(),
             "best_success": self.metrics.best[0],
+            "episodes": self.metrics.episodes,
             "owes_evaluation": self.owes_evaluation,
             "reached": self.reached,
             "settings": to_mapping(learner.run),

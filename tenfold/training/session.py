@@ -110,7 +110,9 @@ class Session:
             if (new := versions().get(package, old)) != old
         ]
         best = WORST if note["best"] is None else (note.get("best_success", 0.0), note["best"])
-        return Metrics(folder, note["metrics_bytes"], note["step"], best), note, complaints
+        episodes = note.get("episodes")  # earlier checkpoints do not say it
+        metrics = Metrics(folder, note["metrics_bytes"], note["step"], best, episodes)
+        return metrics, note, complaints
 
     def carry_out(
         self,

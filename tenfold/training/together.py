@@ -183,9 +183,12 @@ class Cohort:
             gc.freeze()
             gc.enable()
             seats.sort(key=step_of)
-            for _, those in groupby(seats, key=step_of):
+            alike = [
+                part for _, those in groupby(seats, key=step_of) for part in by_rate(list(those))
+            ]
+            for those in alike:
                 if not self.interrupt.signal:
-                    self.drive(list(those))
+                    self.drive(those)
             return {seat.name: seat.metrics.rows for seat in seats}
 
     def folder_of(self, member: "Member") -> RunFolder | UserError | None:
@@ -247,7 +250,7 @@ class Cohort:
         self.display.say(f"{name}: {words}", always=True)
 
     def drive(self, seats: list[Seat]) -> None:
-        """Those that are at the same step, to their ends."""
+        """Those that are at the same step and learn at the same rate, to their ends."""
         everyone: list[Any] = [seat.session.learner for seat in seats]
         try:
             group = everyone[0].engine.together(everyone, len(self.many.members))
@@ -315,6 +318,14 @@ class Cohort:
         now = {seat.name: step_of(seat) for seat in going}
         done = sum((self.steps | now).values())
         self.display.show(done, {self.many.what: f"{len(going)}", **told})
+
+
+def by_rate(seats: list[Seat]) -> list[list[Seat]]:
+    """Those with one learning rate together, in their order: a launch has one for all."""
+    found: dict[str, list[Seat]] = {}
+    for seat in seats:
+        found.setdefault(repr(seat.session.learner.agent.config.lr), []).append(seat)
+    return list(found.values())
 
 
 def step_of(seat: Seat) -> int:

@@ -73,9 +73,12 @@ def test_another_learning_rate_counts_from_the_next_update_on(anywhere: None) ->
     learner.set_lr(0.0)
     before = learner.agent.online.flat.clone()
     assert learner.agent.updates == 2
+    assert learner.engine.sums[-1] == 2  # updates behind the statistics of the next row
     while learner.step < 10:
         learner.round(10)
     assert learner.agent.updates == 4 and torch.equal(learner.agent.online.flat, before)
+    learner.engine.take_sums()
+    assert learner.engine.sums[-1] == 4
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ resumed and told of as seeds in processes are. Without a GPU in Triton's interpr
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from test_resident_engine import a_run, allow_anywhere, anywhere  # noqa: F401  a fixture
 
+import tenfold as ten
 from tenfold.core.errors import UserError
 from tenfold.engines.together import Group
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
-from tenfold.runs.folder import RunFolder
+from tenfold.runs.folder import RunFolder, read_settings, write_settings
 from tenfold.runs.metrics import read_rows
 from tenfold.training import together
 from tenfold.training.loop import train
@@ -171,6 +174,27 @@ def test_a_seed_that_diverges_does_not_take_the_others_along(
     for seed in (0, 5):
         assert contents(tmp_path / "many" / f"seed-{seed}") == contents(three / f"seed-{seed}")
     assert (tmp_path / "many" / "report.html").exists()
+
+
+def test_a_seed_that_has_another_learning_rate_by_now_goes_on_at_its_own(
+    anywhere: None,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Its settings were changed between two resumes; a launch has one rate for all its seeds."""
+    train_seeds(small(steps=8), (0, 3), tmp_path / "many", quiet=True)
+    slower = tmp_path / "many" / "seed-3"
+    run = read_settings(slower)
+    write_settings(slower, replace(run, agent=replace(run.agent, lr=0.0)))
+    before = ten.load(slower).online.flat.clone()
+    resume_seeds(tmp_path / "many", STEPS, quiet=True)
+    rows = [row for row in read_rows(slower / "metrics.jsonl") if row["kind"] == "train"]
+    assert rows[-1]["updates"] == 10
+    assert torch.equal(ten.load(slower).online.flat, before)
+    train(small(), tmp_path / "alone", quiet=True)
+    assert np.array_equal(
+        ten.load(tmp_path / "many" / "seed-0").online.flat,
+        ten.load(tmp_path / "alone").online.flat,
+    )
 
 
 def test_checkpoints_at_intervals_are_left_out_where_the_last_is_recent(

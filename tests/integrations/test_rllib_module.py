@@ -153,6 +153,14 @@ def test_masks_in_every_form_give_the_same() -> None:
         )
 
 
+def test_observations_without_a_mask_are_refused_by_every_pass() -> None:
+    module, batch = build(), batch_of(3)
+    del batch[Columns.OBS]["action_mask"]
+    for forward in ("forward_train", "forward_inference", "forward_exploration"):
+        with pytest.raises(ValueError, match=r'the observations have no "action_mask": give one'):
+            getattr(module, forward)(batch)
+
+
 def test_equal_heads_take_a_mask_with_a_row_for_each() -> None:
     mask = torch.arange(24).view(2, 3, 4) % 2 == 0
     assert torch.equal(join_mask(mask, (4, 4, 4)), mask.view(2, 12))

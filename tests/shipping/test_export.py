@@ -156,7 +156,10 @@ def test_the_example_takes_masks_nested_as_the_actions_are(tmp_path: Path) -> No
         assert ((mask["then"][1] == 2) | (mask["then"][1] == action["then"][1])).all()
         if mask["go"]:
             assert mask["go"][0][action["go"][0] - 1] == mask["go"][1][action["go"][1]] == 1
-    free = agent.act(seen)
+    with pytest.raises(ValueError, match=r"takes action masks: give masks=…, or None"):
+        policy.act(seen)
+    free = agent.act(seen, None)
+    assert_equal(policy.act(seen, None), free)
     assert any(str(one) != str(other) for one, other in zip(free, expected, strict=True))
 
 

@@ -94,7 +94,7 @@ def test_statistics_are_the_learners_where_actors_are_in_processes(agent: dict[s
             play(learner, 120)
             found.append(contents(learner))
             form, norm = learner.rewards, learner.agent.norm
-            assert form.norm.count[0] == 120 and norm.count[0] == 120
+            assert form.norm.count[0] == 120 and norm.count[0] == 120 + 4
         finally:
             learner.close()
     assert different(*found) == []
@@ -129,4 +129,4 @@ def test_an_algorithm_of_ones_own_has_them_without_code_of_its_own(
     play(straight, 260)
     play(resumed, 260)
     assert different(contents(straight), contents(resumed)) == []
-    assert straight.agent.norm.count[0] == 260 and straight.agent.frames == 3
+    assert straight.agent.norm.count[0] == 261 and straight.agent.frames == 3

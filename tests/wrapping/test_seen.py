@@ -91,7 +91,7 @@ def test_presets_for_mujoco_learn_from_normalised_observations_and_rewards(name:
         learner.round(65)
     assert learner.agent.updates and learner.engine_choice.startswith("fused")
     norm, form = learner.agent.norm, learner.rewards
-    assert norm.count[0] == 65 and form.norm.count[0] == 65 and form.normalize
+    assert norm.count[0] == 66 and form.norm.count[0] == 65 and form.normalize
     assert np.abs(learner.rollout.reward).max() <= 10
     learner.close()
 
@@ -110,17 +110,17 @@ def test_frames_of_graphs_are_refused() -> None:
 def test_replay_keeps_observations_as_they_are_and_they_are_normalised_where_they_are_used(
     engine: str, agent: dict[str, Any]
 ) -> None:
-    """After the observations 1, 2, 0 (the end was 3), 1, 2 the mean is 1.2 and the variance 0.56."""
+    """After the observations 0, 1, 2, 0 (the end was 3), 1, 2 the mean is 1 and the variance 2/3."""
     run = Run.of({"env": COUNT, "agent": agent, "normalize_obs": True, "engine": engine})
     learner = make_learner(run)
     while learner.step < 5:
         learner.round(5)
     norm = learner.agent.norm
-    assert norm.count[0] == 5 and norm.mean[0] == pytest.approx(1.2)
-    assert norm.variance[0] == pytest.approx(0.56)
+    assert norm.count[0] == 6 and norm.mean[0] == pytest.approx(1)
+    assert norm.variance[0] == pytest.approx(2 / 3)
     assert learner.replay.obs[:7, 0].tolist() == [0, 1, 2, 3, 0, 1, 2]
     rows = torch.tensor([[2.0]])
-    assert learner.agent.to_net(rows).item() == pytest.approx(0.8 / 0.56**0.5, rel=1e-6)
+    assert learner.agent.to_net(rows).item() == pytest.approx(1.5**0.5, rel=1e-6)
 
 
 def test_the_fused_update_normalises_as_the_plain_one_does() -> None:
@@ -135,7 +135,7 @@ def test_statistics_are_loaded_with_the_agent_and_frozen(tmp_path: Path) -> None
     run = Run.of({"env": COUNT, "agent": DQN, "normalize_obs": True, "steps": 60, "eval_every": 0})
     train(run, tmp_path / "run", quiet=True)
     agent = load(tmp_path / "run")
-    assert agent.norm.count[0] == 60
+    assert agent.norm.count[0] == 61
     before = agent.norm.moments.copy()
     agent.act(np.array([9.0], np.float32))
     play(run.world, agent, agent.policy("greedy"), 2, 0)

@@ -3,9 +3,12 @@ what evaluations play."""
 
 import json
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.wrappers import TimeLimit, TransformReward
 
 import tenfold as ten
 from tenfold.algorithms.dqn.learner import QLearner
@@ -52,8 +55,6 @@ def test_an_action_is_repeated_its_rewards_added_up_and_it_stops_where_the_episo
 
 
 def test_a_repeated_action_that_its_environment_writes_into_stays_the_agents_own() -> None:
-    import gymnasium as gym
-
     class Spoils(gym.Env):
         observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
         action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -70,6 +71,41 @@ def test_a_repeated_action_that_its_environment_writes_into_stays_the_agents_own
     envs = make_environments(run.world, 1, 0, "scalar", policy=True)
     envs.step(np.full((1, 1), 0.5, np.float32))
     assert envs.reward[0] == 1.5
+
+
+def limited(steps: int) -> Any:
+    """Ends by itself after 9; its limit is not the outermost wrapper."""
+    return TransformReward(TimeLimit(gym.make(COUNT, ends=9), steps), lambda reward: 2 * reward)
+
+
+@pytest.mark.parametrize("kind", ["function", "object"])
+@pytest.mark.parametrize("limit", [2, 6])
+@pytest.mark.parametrize("repeat", [1, 3])
+def test_a_limit_of_ones_own_replaces_that_of_an_environment_that_is_handed_over(
+    kind: str, limit: int, repeat: int
+) -> None:
+    """Its own is 4: a step of the agent may be several of the environment's."""
+    env = limited(4) if kind == "object" else lambda: limited(4)
+    more = {"env": env, "max_episode_steps": limit, "action_repeat": repeat}
+    envs, length = envs_of(**more), min(limit, 9 // repeat)
+    played = steps(envs, length)
+    assert envs.finished[0].length == length
+    assert envs.finished[0].ret == 2 * sum(range(min(limit * repeat, 9) + 1))
+    assert [s[2:] for s in played[:-1]] == [(False, False)] * (length - 1)
+    envs.close()
+
+
+def test_an_object_has_its_own_limit_again_when_nobody_borrows_it(tmp_path: Path) -> None:
+    """Evaluations borrow it from training, which goes on with the run's limit."""
+    env = limited(4)
+    run = {"env": env, "steps": 90, "max_episode_steps": 7, "eval_every": 30, "eval_episodes": 2}
+    result = ten.train(Run.of(run | {"agent": {"name": "dqn"}}), tmp_path / "run", quiet=True)
+    rows = [json.loads(line) for line in (result.path / "metrics.jsonl").read_text().splitlines()]
+    assert {row["length"] for row in rows if row["kind"] == "episode"} == {7}
+    assert {row["mean_return"] for row in rows if row["kind"] == "eval"} == {2 * 28}
+    assert ten.evaluate(result, episodes=2).lengths == [7, 7]
+    env.reset()
+    assert [env.step(0)[3] for _ in range(4)] == [False, False, False, True]
 
 
 def test_a_limit_of_ones_own_cuts_the_episode_and_replaces_the_registered_one() -> None:

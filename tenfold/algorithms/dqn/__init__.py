@@ -57,7 +57,8 @@ class QLearning(Algorithm):
             agent: DQNAgent = Team(settings, spec.layout, actions, run.seed, spec.agents, device)
         else:
             agent = DQNAgent(settings, spec.layout, actions, run.seed, device)
-        agent.masked = spec.masked
+        for each in (agent, *getattr(agent, "agents", ())):
+            each.masked = spec.masked
         return agent
 
     def make_learner(self, run: "Run") -> "Learner":

@@ -26,6 +26,7 @@ from tenfold.algorithms.masks import NOTHING_ALLOWED
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
@@ -48,7 +49,6 @@ class DQNAgent(FlatAgent):
     """
 
     actor_bits, reads_masks = 32, True
-    masked = False  # whether the environment offers masks
 
     def __init__(
         self,
@@ -198,12 +198,13 @@ class DQNAgent(FlatAgent):
             return (u * self.actions.n).astype(np.int64)
         return allowed_actions(u, mask)
 
-    def act(self, obs: Any, mask: Any = None, state: None = None) -> Any:
+    def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: None = None) -> Any:
         """The greedy action for one observation or a batch, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
         or Tuple observations is a list of them. `mask` is True where an action is allowed; that of
-        a Dict observation, under its key `action_mask`, need not be given. An agent
+        a Dict observation, under its key `action_mask`, need not be given. An agent that learned
+        with masks refuses to act without one; None allows every action. An agent
         that sees k frames takes [k, …] for one observation, oldest first; before an episode's first
         frame stands that frame again. `state` is for agents that remember.
         """
@@ -212,7 +213,7 @@ class DQNAgent(FlatAgent):
             return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask))).to(obs.device)
         rows, single = self.seen.rows_of(obs)
         batch = () if single else (len(rows),)
-        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch)
+        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
         refuse_empty(self.mask_form, allowed)
         best = self.greedy(rows, allowed)
         return int(best[0]) if single else best

@@ -30,6 +30,7 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
+from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.system import require_memory
@@ -233,17 +234,23 @@ class Team(DQNAgent):
         for home, away in zip(self.agents, self.away, strict=bool(self.away)):
             away.block.copy_(home.block)
 
-    def act(self, obs: Any, mask: Any = None, state: None = None) -> Any:
+    def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: None = None) -> Any:
         """The greedy actions [M] for what every agent sees, [M, …]; or [M, B] for [M, B, …]. A
-        single agent is `agents[m]`."""
+        single agent is `agents[m]`. Masks are one of each agent, [M, …]."""
         if len(obs) != self.members:
             raise UserError(
                 f"The observations of {len(obs)} agents were given, and this team has "
                 f"{self.members}."
             )
+        alike = mask is None or mask is FROM_OBSERVATION
+        masks = [mask] * self.members if alike else mask
+        if len(masks) != self.members:
+            raise UserError(
+                f"The masks of {len(masks)} agents were given, and this team has {self.members}."
+            )
         each = [
-            agent.act(own, None if mask is None else mask[m], state)
-            for m, (agent, own) in enumerate(zip(self.agents, obs, strict=True))
+            agent.act(own, allowed, state)
+            for agent, own, allowed in zip(self.agents, obs, masks, strict=True)
         ]
         return (
             torch.stack([torch.as_tensor(e) for e in each])

@@ -42,7 +42,9 @@ class PolicyOptimisation(Algorithm):
         actions = policy_actions(spec.action_space, run.env)
         device = "cpu" if run.device == "auto" else run.device
         parts = len(spec.component_names)
-        return agent_kind(settings)(settings, spec.layout, actions, run.seed, device, parts)
+        agent = agent_kind(settings)(settings, spec.layout, actions, run.seed, device, parts)
+        agent.masked = spec.masked
+        return agent
 
     def make_learner(self, run: "Run") -> "Learner":
         from tenfold.algorithms.ppo.learner import PPOLearner

@@ -27,6 +27,7 @@ from tenfold.algorithms.ppo.network import (
     node_choices,
     told_to_user,
 )
+from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
@@ -66,7 +67,8 @@ class PPOAgent(FlatAgent, PolicyLearning):
             layout,
             actions,
         )
-        check_settings(self.config, layout, actions)
+        check_settings(self.config, layout, actions, components)
+        self.components = components
         if config.normalize_obs:
             self.normalise(layout, self.config.net.encoder)
         scale = 1.0 if self.norm else layout.scale
@@ -78,7 +80,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
         self.device = self.online.flat.device
-        self.seed, self.sampled_calls = seed, 0
+        self.seed = seed
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
         self.heads = (
             MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
@@ -245,9 +247,10 @@ class PPOAgent(FlatAgent, PolicyLearning):
         logits, means, _ = self.parts_of(output)
         return self.heads.mode(logits, mask) if self.heads else logits.long(), means
 
-    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
-        """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
-        chosen, real, _, _ = self.explore(self.normalised(rows), mask, rounds)
+    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, first: int) -> np.ndarray:
+        """Actions drawn from the policy, by the agent's draws from row number `first` on."""
+        draws = self.draws(len(rows), first)
+        chosen, real, _, _ = self.choose(self.normalised(rows), mask, *draws)
         return self.for_env(chosen, real)
 
     def sampled_by_step(
@@ -285,15 +288,18 @@ class PPOAgent(FlatAgent, PolicyLearning):
                 lambda row: f"Evaluation, episode {episode[row]}, step {step[row]}",
             )
 
-    def act(self, obs: Any, mask: Any = None, sample: bool = False, state: Any = None) -> Any:
+    def act(
+        self, obs: Any, mask: Any = FROM_OBSERVATION, sample: bool = False, state: Any = None
+    ) -> Any:
         """The most probable action for one observation or a batch, or with `sample` one drawn from
         the policy, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
         or Tuple observations is a list of them, or one whose leaves have the batch in front. `mask`
         is True where an option is allowed: all components side by side, or nested as the action
-        space is (`core.masks`). Without it the key `action_mask` of a Dict observation counts, as
-        in training. `state` is for agents that remember (`recurrent.RecurrentAgent`).
+        space is (`core.masks`). Left out, the key `action_mask` of a Dict observation counts, as in
+        training; an agent that learned with masks then refuses to act without one. None allows
+        every option. `state` is for agents that remember (`recurrent.RecurrentAgent`).
         """
         refuse_state(state)
         if isinstance(obs, torch.Tensor):
@@ -302,13 +308,13 @@ class PPOAgent(FlatAgent, PolicyLearning):
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
         mask = self.told_mask(obs, mask, batch)
-        found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
-        self.sampled_calls += sample
+        found = self.sampled(rows, mask, self.sampled_rows) if sample else self.greedy(rows, mask)
+        self.sampled_rows += sample * len(rows)
         return self.as_given(found, single)
 
     def told_mask(self, obs: Any, mask: Any, batch: tuple[int, ...]) -> np.ndarray | None:
         """The mask [B, options] of what `act` is given."""
-        found = mask_rows(self.mask_form, self.layout, obs, mask, batch)
+        found = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
         if self.config.on_empty == "raise":
             refuse_empty(self.mask_form, found)
         return found

@@ -59,6 +59,8 @@ class FusedPPO(PlainPPO):
             return found
         if agent.config.baseline == "counterfactual":
             return "the baseline is counterfactual"
+        if agent.components:
+            return "rewards come in components, each with a value of its own"
         unknown = agent.config.squash and agent.config.entropy
         return "the entropy of squashed actions has no closed form" if unknown else ""
 

@@ -95,6 +95,7 @@ class PPOLearner(RolloutLearner):
         if run.verify:
             self.lockstep = PolicyLockstep(self.engine, run.verify)
         self.pool.follow(self.agent, self.engine.explore)
+        self.note_first()
 
     @property
     def memory(self) -> str:

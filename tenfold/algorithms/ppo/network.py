@@ -28,8 +28,10 @@ def told_to_user() -> Iterator[None]:
         raise UserError(f"The policy cannot act: {error}{way_out}.") from None
 
 
-def check_settings(config: PPO, layout: ObsLayout, actions: PolicyActions) -> None:
-    """Refuses settings that do not fit the spaces."""
+def check_settings(
+    config: PPO, layout: ObsLayout, actions: PolicyActions, components: int = 0
+) -> None:
+    """Refuses settings that do not fit the spaces, or rewards in components."""
     hidden, flat_input = config.net.hidden, config.net.encoder == "mlp"
     if layout.graph and (not hidden or len(set(hidden)) > 1 or hidden[0] % config.net.attention):
         raise ConfigError(
@@ -75,6 +77,12 @@ def check_settings(config: PPO, layout: ObsLayout, actions: PolicyActions) -> No
             "= counterfactual compares discrete alternatives, and this environment has "
             "continuous actions: use value.",
         )
+    if config.baseline == "counterfactual" and components:
+        raise ConfigError(
+            "agent.baseline",
+            "= counterfactual values one reward, and this environment's come in components: use "
+            "value.",
+        )
     if config.baseline == "counterfactual" and not flat_input:
         raise ConfigError(
             "agent.baseline", "= counterfactual needs vector observations: use value."
@@ -84,13 +92,15 @@ def check_settings(config: PPO, layout: ObsLayout, actions: PolicyActions) -> No
 def make_network(
     config: PPO, layout: ObsLayout, actions: PolicyActions, scale: float, components: int
 ) -> PolicyNetwork | GraphNetwork:
-    """`scale` of observations; `components` of the rewards, where they come in some."""
+    """`scale` of observations; `components` of the rewards, where they come in some: the value has
+    a column for the total and one for each of them."""
+    columns = components and 1 + components
     if layout.graph:
         return GraphNetwork(
             layout.graph,
             graph_outputs(actions, layout.graph.nodes),
             config.net,
-            components and 1 + components,
+            columns,
             config.least_std,
         )
     kind = RecurrentNetwork if config.net.memory else PolicyNetwork
@@ -101,6 +111,7 @@ def make_network(
         config.net,
         scale,
         config.baseline == "counterfactual",
+        columns,
     )
 
 

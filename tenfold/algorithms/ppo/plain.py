@@ -42,6 +42,7 @@ class PartsRecord:
             *(f"reward/{name}" for name in components),
             *(f"action/{name}" for name in numbers),
         )
+        self.tells_numbers = bool(numbers)
         self.sums = np.zeros((3, len(self.names)))  # how many, Σ, Σ of squares
 
     def note(self) -> None:
@@ -50,7 +51,7 @@ class PartsRecord:
         there = rollout.weight.reshape(-1, 1) > 0
         parts = rollout.rewards[..., 1:].reshape(len(there), -1) / rollout.scale
         each = [(parts[:, k : k + 1], there) for k in range(parts.shape[1])]
-        each += self.numbers(there)
+        each += self.numbers(there) if self.tells_numbers else []
         for place, (values, counted) in enumerate(each):
             own = values[np.broadcast_to(counted, values.shape)].astype(np.float64)
             self.sums[:, place] += own.size, own.sum(), (own * own).sum()
@@ -284,7 +285,8 @@ class PolicyLockstep(Lockstep):
 
     def __init__(self, engine: PlainPPO, every: int) -> None:
         agent = engine.agent
-        twin = type(agent)(agent.config, agent.layout, agent.actions, 0, str(agent.device))
+        given = (agent.config, agent.layout, agent.actions, 0, str(agent.device))
+        twin = type(agent)(*given, agent.components)
         twin.keys, twin.norm = agent.keys, agent.norm
         super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
         self.number = 0  # of the phase's update that was last made

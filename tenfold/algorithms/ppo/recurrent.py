@@ -15,6 +15,7 @@ from tenfold.algorithms.agent import numpy_of
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.network import told_to_user
 from tenfold.core.errors import UserError
+from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.nets.recurrent import RecurrentNetwork, Sequences, one_step
 
@@ -70,7 +71,9 @@ class RecurrentAgent(PPOAgent):
         """For evaluations: greedy or sampled, with a memory of its own."""
         return RememberedEpisodes(self, how == "sampled")
 
-    def act(self, obs: Any, mask: Any = None, sample: bool = False, state: Any = None) -> Any:
+    def act(
+        self, obs: Any, mask: Any = FROM_OBSERVATION, sample: bool = False, state: Any = None
+    ) -> Any:
         """(action, state): as `PPOAgent.act`, and what is to be given with the next observation.
 
         `state` is what the call before returned, or nothing where an episode begins: one row of
@@ -84,9 +87,9 @@ class RecurrentAgent(PPOAgent):
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
         mask = self.told_mask(obs, mask, batch)
-        draws = self.draws(len(rows), self.sampled_calls * len(rows)) if sample else None
+        draws = self.draws(len(rows), self.sampled_rows) if sample else None
         found, after = self.said_after(rows, mask, self.states_of(state, batch), draws)
-        self.sampled_calls += sample
+        self.sampled_rows += sample * len(rows)
         return self.as_given(found, single), after[0] if single else after
 
     def states_of(self, state: Any, batch: tuple[int, ...]) -> np.ndarray:

@@ -27,6 +27,8 @@ class ResidentPPO(TogetherEngine, PlainPPO):
         config, actions = agent.config, agent.actions
         if config.baseline == "counterfactual":
             return "the baseline is counterfactual"
+        if agent.components:
+            return "rewards come in components, each with a value of its own"
         if config.squash and config.entropy:
             return "the entropy of squashed actions has no closed form"
         return why_not_resident(agent, run, actions.options + len(actions.low))

@@ -10,6 +10,7 @@ import torch
 
 from tenfold.algorithms.agent import FlatAgent, mask_rows, refuse_empty, refuse_state
 from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, draw_bits, key, uniform
 from tenfold.core.spaces import policy_actions
@@ -53,7 +54,7 @@ def random_shops(env: str) -> RandomShops:
 class DispatchAgent(FlatAgent):
     """The network, Adam's moments and the count of updates."""
 
-    reads_masks = True
+    reads_masks = masked = True
     config: Dispatcher
 
     def __init__(self, run: "Run", spec: EnvSpec) -> None:
@@ -94,13 +95,13 @@ class DispatchAgent(FlatAgent):
 
         return act
 
-    def act(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
-        """The job to dispatch next, for one observation or a batch. Without a mask, one that may
-        not be chosen now can come out."""
+    def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: Any = None) -> Any:
+        """The job to dispatch next, for one observation or a batch, of those that a mask allows.
+        With None for a mask, one that may not be chosen now can come out."""
         refuse_state(state)
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
-        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch)
+        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
         refuse_empty(self.mask_form, allowed)
         found = self.scores(rows, allowed).argmax(1).numpy()
         return int(found[0]) if single else found

@@ -26,6 +26,15 @@ def in_order(names: tuple[Any, ...]) -> list[Any]:
     return sorted(names, key=natural)
 
 
+def mask_in(seen: Mapping[str, Any]) -> Any:
+    """What an observation says is allowed; never overlooked."""
+    if "action_mask" not in seen:
+        raise ValueError(
+            'the observations have no "action_mask": give one, of ones where everything is allowed'
+        )
+    return seen["action_mask"]
+
+
 def join_mask(mask: Any, sizes: tuple[int, ...], in_rows: bool = False) -> torch.Tensor:
     """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict
     with one for each head; a dict's names in natural order. `in_rows`: the space has a row for each

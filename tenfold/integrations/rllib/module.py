@@ -28,7 +28,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.spaces import observation_layout
 from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
 from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
-from tenfold.integrations.rllib.inputs import check_mask_space, join_mask, join_observation
+from tenfold.integrations.rllib.inputs import check_mask_space, join_mask, join_observation, mask_in
 from tenfold.nets.flat import FlatModule
 from tenfold.ops import counterfactual
 from tenfold.ops.heads import MaskedHeads
@@ -196,7 +196,7 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 
     def mask(self, batch: Batch) -> torch.Tensor:
         """(..., M), in one of the dtypes that MaskedHeads reads."""
-        mask = join_mask(batch[Columns.OBS]["action_mask"], self.heads.sizes, self.mask_in_rows)
+        mask = join_mask(mask_in(batch[Columns.OBS]), self.heads.sizes, self.mask_in_rows)
         return mask.float() if mask.dtype in WIDE_INTEGERS else mask
 
     # RLlib's passes
