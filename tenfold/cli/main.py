@@ -14,7 +14,7 @@ from tenfold.cli import report, ship, sweep, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, described
 from tenfold.core.output import discard, show_what_can_be_shown
 from tenfold.core.registry import domains
 
@@ -81,10 +81,12 @@ def carry_out(arguments: Namespace) -> int:
         code = commands()[arguments.command].run(arguments)
         sys.stdout.flush()  # here, where it can be answered that nobody reads it
         return code
-    except SystemExit as error:  # nothing of ours raises it
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit, GeneratorExit: nothing of ours raises it
         raise UserError(
-            f"An environment or another module of yours ended the program (SystemExit "
-            f"{error.code}), which it must not; what was saved before is untouched."
+            f"An environment or another module of yours ended the program ({described(error)}), "
+            "which it must not; what was saved before is untouched."
         ) from error
 
 
