@@ -54,6 +54,8 @@ class Environments:
     exact_resume = True
     multiagent = False  # whether an episode is a world's, with several agents in it
     autoreset = True  # whether a step that ends an episode begins the next one
+    # whether a step calls one environment after another, in Python and on one core
+    one_by_one = False
     unread_mask = False  # whether an action mask is offered that nobody asked for
     # where an episode was cut at an observation whose mask allows nothing, or is missing
     dead_end = ""

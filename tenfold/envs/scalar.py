@@ -56,6 +56,7 @@ class ScalarEnvironments(Environments):
     """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step
     over the environment."""
 
+    one_by_one = True
     watchful = False  # whether a mask that is offered now would be overlooked
 
     def __init__(

@@ -178,6 +178,8 @@ class Session:
             f"step {learner.step:,} after {clock_face(seconds)} "
             f"({display.rate(learner.step):,.0f} steps/s); time: {learner.clock.sentence()}"
         )
+        if words := recorder.cores.final():
+            display.say(f"Note: {words}.")
         return self.result(recorder, seconds, unsaved)
 
     def introduce(self, display: Display, title: str, note: dict[str, Any]) -> None:

@@ -75,6 +75,7 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
 class ParallelWorlds(Worlds):
     """Our loop over PettingZoo environments with the parallel API."""
 
+    one_by_one = True
     begun = False  # whether every world has shown its first observations
 
     def __init__(
