@@ -12,8 +12,8 @@ CURSOR = b"\x1b[?25h"  # shows it: the live panel hides it
 
 
 def leave(number: int, frame: Any) -> None:
-    """Ctrl-C or SIGTERM where nothing is under way that could be saved, or the second of them: one
-    line, and out at once.
+    """Ctrl-C, SIGTERM or SIGHUP where nothing is under way that could be saved, or the second of
+    them: one line, and out at once.
 
     As an exception it would surface in imports, compilers and callbacks, which print tracebacks of
     their own. Children die with this process.
@@ -30,7 +30,9 @@ def leave(number: int, frame: Any) -> None:
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # under nohup
         signal.signal(number, leave)
         # Python puts SIG_DFL back when all is done, and would die of it
         atexit.register(signal.signal, number, signal.SIG_IGN)

@@ -449,7 +449,7 @@ def test_an_environment_that_ends_the_program_is_told_of(
 
     monkeypatch.setattr(CartPoleEnv, "step", lambda self, action: sys.exit(7))
     assert main(["train", "dqn", "--out", str(tmp_path / "run"), "--quiet"]) == 2
-    assert "ended the program (SystemExit 7)" in capsys.readouterr().err
+    assert "ended the program (SystemExit: 7)" in capsys.readouterr().err
 
 
 def test_the_name_of_an_agent_may_be_ones_own_says_the_help(

@@ -33,6 +33,7 @@ COMMON = (
     "layout",
     "agents",
     "exact_resume",
+    "one_by_one",
     "fallible",
     "unread_mask",
     "component_names",

@@ -30,7 +30,7 @@ Explore = Callable[[int, int], np.ndarray]  # step, rounds -> the environments' 
 class Direct:
     """The learner's own environments, stepped by the learner's own engine."""
 
-    direct = True
+    direct, asynchronous = True, False
 
     def __init__(self, run: Run) -> None:
         self.envs: Any = environments_of(run)
@@ -85,7 +85,7 @@ class Direct:
 class Inline:
     """Actors that act when the learner asks, all of them once a round."""
 
-    direct = False
+    direct, asynchronous = False, False
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -110,6 +110,7 @@ class Inline:
         # rows of all actors make one row of a rollout
         self.rollouts = algorithm(run.agent.name).on_policy
         self.together = self.rollouts or run.steps_ahead == 0  # a round is a row of every actor
+        self.asynchronous = not self.together
         self.began: list[Part] = []  # of actors that were started again
 
     def begins(self, index: int) -> Part:
@@ -228,6 +229,14 @@ def make_pool(run: Run) -> tuple[ActorPool, str]:
         return Direct(run), ""
     if run.where == "serial":
         return Inline(run), f"{run.actors} actors in this process, as asked"
+    if run.steps_ahead and not algorithm(run.agent.name).on_policy:
+        return in_processes(run), f"{run.actors} actors in processes, as ahead = {run.ahead} asks"
+    return by_cost(run)
+
+
+def by_cost(run: Run) -> tuple[ActorPool, str]:
+    """Actors in step with the learner, here or in processes: what is learned is the same, so that a
+    measurement may decide."""
     cores = len(os.sched_getaffinity(0))
     if cores == 1:
         return Inline(run), f"{run.actors} actors in this process: there is one core"

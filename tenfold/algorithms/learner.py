@@ -59,11 +59,21 @@ class ActorLearner:
 
     @property
     def description(self) -> Description:
-        return Description(self.engine_choice, self.device, self.memory, self.where)
+        inexact = (
+            f"actors go on by up to {self.run.steps_ahead} steps while the learner learns (--ahead "
+            "0: none)"
+        )
+        return Description(
+            self.engine_choice,
+            self.device,
+            self.memory,
+            self.where,
+            inexact if self.pool.asynchronous else "",
+        )
 
     @property
     def exact_resume(self) -> bool:
-        return self.envs.exact_resume
+        return self.envs.exact_resume and not self.pool.asynchronous
 
     def warm_up(self) -> None:
         if self.fused and not self.fused.by_stages:

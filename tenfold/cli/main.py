@@ -3,6 +3,7 @@ that needs them, so that help and errors appear at once."""
 
 import errno
 import os
+import resource
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ from tenfold.cli import report, ship, sweep, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, described
+from tenfold.core.output import discard, show_what_can_be_shown
 from tenfold.core.registry import domains
 
 # by the disk: a person's affair
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+TOO_MANY = (errno.EMFILE, errno.ENFILE)  # files; so are pipes, and memory that processes share
 
 
 @cache
@@ -74,20 +78,50 @@ def require_command(given: Sequence[str]) -> None:
 
 def carry_out(arguments: Namespace) -> int:
     try:
-        return commands()[arguments.command].run(arguments)
-    except SystemExit as error:  # nothing of ours raises it
+        code = commands()[arguments.command].run(arguments)
+        sys.stdout.flush()  # here, where it can be answered that nobody reads it
+        return code
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit, GeneratorExit: nothing of ours raises it
         raise UserError(
-            f"An environment or another module of yours ended the program (SystemExit "
-            f"{error.code}), which it must not; what was saved before is untouched."
+            f"An environment or another module of yours ended the program ({described(error)}), "
+            "which it must not; what was saved before is untouched."
         ) from error
+
+
+def find_modules_here() -> None:
+    """So that --env my_module:Mine-v0 finds my_module.py in this folder; last, so that it shadows
+    nothing."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise UserError(
+            "The folder you are in does not exist any more: change to one that does (cd)."
+        ) from None
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def refusal(error: OSError) -> str:
+    """What the system did not let us do, as a sentence; the error itself where that is no person's
+    affair."""
+    if error.errno in TOO_MANY:
+        return (
+            "too many files are open at the same time, pipes and shared memory of processes among "
+            f"them ({resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,} are allowed): allow more "
+            "with `ulimit -n 4096`, or use fewer --actors or --jobs."
+        )
+    if error.errno not in REFUSED:
+        raise error
+    return f"{error.filename or 'a file'} cannot be written or read: {error.strerror}."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
-    if os.getcwd() not in sys.path:
-        # so that --env my_module:Mine-v0 finds my_module.py here; last, so that it shadows nothing
-        sys.path.append(os.getcwd())
+    show_what_can_be_shown()
     try:
+        find_modules_here()
         given = list(sys.argv[1:] if argv is None else argv)
         require_command(given)
         arguments = parser(given).understand(given)
@@ -98,15 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tenfold: stopped; what was saved before is untouched.", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # of what nobody reads nothing is lost
+        discard(sys.stdout)
+        discard(sys.stderr)
         return 0
     except OSError as error:
-        if error.errno not in REFUSED:
-            raise
-        print(
-            f"tenfold: {error.filename or 'a file'} cannot be written or read: {error.strerror}.",
-            file=sys.stderr,
-        )
+        print(f"tenfold: {refusal(error)}", file=sys.stderr)
         return 2
 
 

@@ -106,6 +106,10 @@ NONE_HERE = {
     "callback callbacks early_stopping stop_train_callback": "--callback MODULE:NAME names one",
     "use_sde sde_sample_freq": "there is no state-dependent exploration",
     "ignore_mask ignore-mask": "dqn uses the masks that an environment offers",
+    "vec_env vec_env_class vec_env_cls vec_env_type SubprocVecEnv DummyVecEnv AsyncVectorEnv "
+    "SyncVectorEnv subproc_vec_env dummy_vec_env subproc n_jobs n_procs n_cpus": "--actors 4 (in "
+    "Python actors=4) steps environments in four processes, --num-envs 4 four of them on one core; "
+    "--jobs 4 trains four of several --seeds at a time",
     "best": "--checkpoint best plays the best checkpoint",
     "capture_video record_video render": "tenfold eval RUN --video films a policy",
 }

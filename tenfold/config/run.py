@@ -67,8 +67,9 @@ class Run(Config):
     """how many act for the one learner, each with environments and draws of its own"""
     where: Literal["auto", "serial", "processes", "ray"] = "auto"
     """where actors act: in this process one after another (serial), each in its own, or on the
-    machines of a Ray cluster (ray); auto measures a round of an actor and takes processes where
-    they pay. With several seeds ray is about them: each is a task of the cluster"""
+    machines of a Ray cluster (ray); auto uses processes if a round of an actor takes long enough,
+    in step with the learner (ahead = 0), so that no measured time decides what is learned. With
+    several seeds ray is about them: each is a task of the cluster"""
     address: str = ""
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
@@ -77,7 +78,9 @@ class Run(Config):
     parallel, through Ray)"""
     ahead: Whole | None = None
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
-    one bit for bit; none: 8, or 32 on Ray, where a call costs more"""
+    one bit for bit; above 0 neither a second run nor a resume is exact (but for ppo's kind, which
+    waits for its learner); none: 0 with where = auto, 8 with processes, 32 with ray, where a call
+    costs more"""
     on_death: Literal["stop", "restart"] = "stop"
     """when an actor's process dies: stop the run, which can be resumed, or start another in its
     place"""
@@ -150,7 +153,7 @@ class Run(Config):
     @property
     def steps_ahead(self) -> int:
         """`ahead`, also where nothing is said of it."""
-        usual = AHEAD_ON_RAY if self.where == "ray" else AHEAD
+        usual = {"processes": AHEAD, "ray": AHEAD_ON_RAY}.get(self.where, 0)
         return usual if self.ahead is None else self.ahead
 
     @property

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+# what an environment may raise: generators know the second as their own end, and it is no Exception
+FAULTS = (Exception, GeneratorExit)
+
 
 class UserError(Exception):
     """What was wrong, where, and what to do. The command line prints the sentence and stops."""
@@ -87,11 +90,11 @@ def told_of(what: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:
+    except FAULTS as error:
         raise UserError(f"{what} {raised(error)}.") from error
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """An exception's type and words in one line."""
     try:
         return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
@@ -99,7 +102,7 @@ def described(error: Exception) -> str:
         return type(error).__name__
 
 
-def raised(error: Exception) -> str:
+def raised(error: BaseException) -> str:
     """What an exception says, and the last place in a file that it came through."""
     words = described(error)
     if isinstance(error, SyntaxError) and error.filename:

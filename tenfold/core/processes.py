@@ -12,16 +12,25 @@ from pathlib import Path
 from typing import Any, Self
 
 from tenfold.core.errors import UserError
+from tenfold.core.output import guarded_output
 
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
-# both reach a whole group (Ctrl-C, `timeout`, batch systems); the parent decides
-STOPS = (signal.SIGINT, signal.SIGTERM)
+# all reach a whole group (Ctrl-C, `timeout`, batch systems, a terminal that closes); the parent
+# decides
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HINT_AFTER = 1.0  # seconds that a stop takes before a person is told what a second signal does
 # what a child does before anything else: the kernel kills it when its parent is gone; one that is
 # gone already leaves no heir
 TIE = (
     f"import os; from ctypes import CDLL; CDLL(None).prctl({DEATH_SIGNAL}, {int(signal.SIGKILL)}); "
     "os.getppid() == {parent} or os._exit(1); "
 )
+
+
+def heeded() -> tuple[signal.Signals, ...]:
+    """Those of STOPS that are not to be ignored: what `nohup` starts outlives its terminal."""
+    hangup = signal.getsignal(signal.SIGHUP)
+    return STOPS[:-1] if hangup is signal.SIG_IGN else STOPS
 
 
 @contextlib.contextmanager
@@ -46,9 +55,9 @@ def spawning() -> Iterator[None]:
 
 
 def enter(stopped: Any, work: Callable[..., None], *arguments: Any) -> None:
-    """Target of a child's Process. `stopped` is what it does about Ctrl-C and SIGTERM, those that
+    """Target of a child's Process. `stopped` is what it does about signals that stop, those that
     came while it started too."""
-    for number in STOPS:
+    for number in heeded():
         signal.signal(number, stopped)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     work(*arguments)
@@ -61,30 +70,60 @@ def leave(number: int, frame: Any) -> None:
 
 
 class Interrupt:
-    """Notes Ctrl-C or SIGTERM, so that a loop can end and its state be saved, and calls `heard`; a
-    second one stops at once, as whoever heeded them before does."""
+    """Notes Ctrl-C, SIGTERM or SIGHUP, so that a loop can end and its state be saved, and calls
+    `heard`; a second one stops at once, as whoever heeded them before does. An output that nobody
+    reads any more counts as a first one."""
 
     def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
         self.signal, self.heard = 0, heard
+        self.noted, self.over = threading.Event(), threading.Event()
 
     def __enter__(self) -> Self:
         self.before = {}
+        self.guard = contextlib.ExitStack()
         if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self.note) for number in STOPS}
+            self.guard.enter_context(guarded_output(self.stop))
+            if multiprocessing.parent_process() is None:  # else the parent tells
+                threading.Thread(target=self.hint, daemon=True).start()
+            self.before = {number: signal.signal(number, self.note) for number in heeded()}
         return self
 
-    def note(self, number: int, frame: Any) -> None:
+    def stop(self, number: int) -> None:
+        """As by a first signal; nothing where there was one."""
         if not self.signal:
             self.signal = number
             self.heard()
+
+    def note(self, number: int, frame: Any) -> None:
+        if not self.signal:
+            self.noted.set()
+            self.stop(number)
+        elif number == signal.SIGHUP:  # a shell and the kernel both say that a terminal is closed
+            return
         elif callable(before := self.before[signal.Signals(number)]):
             before(number, frame)
         else:
             raise KeyboardInterrupt
 
+    def hint(self) -> None:
+        """In a thread of its own: says how to end what does not end by itself, such as an
+        environment's endless loop."""
+        self.noted.wait()
+        if not self.over.wait(HINT_AFTER):
+            again = "Ctrl-C again" if self.signal == signal.SIGINT else "a second signal"
+            print(
+                f"tenfold: stopping after the step under way, to save; {again} ends it at once, "
+                "with what was saved before.",
+                file=sys.stderr,
+                flush=True,
+            )
+
     def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.noted.set()
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        self.guard.close()
 
 
 def how_it_ended(code: int, began: bool) -> str:

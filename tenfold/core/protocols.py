@@ -113,6 +113,9 @@ class ActorPool(Protocol):
     direct: bool  # the learner's own engine acts, and rows are in their place already
     envs: Any  # the latest step of all actors
     notices: list[str]  # about actors that were lost and replaced
+    # whether actors act while the learner learns: then timing, and not only the seed, decides by
+    # which weights
+    asynchronous: bool
 
     # begins, with this agent's networks; `explore` acts where the pool is direct, on what is given
     # back
@@ -138,6 +141,7 @@ class Description:
     device: str
     memory: str
     where: str = ""  # of actors
+    inexact: str = ""  # why neither another run with this seed nor a resume would be the same
 
     @property
     def name(self) -> str:

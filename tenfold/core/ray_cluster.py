@@ -14,13 +14,15 @@ from time import monotonic
 from typing import Any
 
 from tenfold.core.errors import ActorFault, UserError
+from tenfold.core.ray_agents import ending_with_us
 
 REACH, ANSWER = 3.0, 6.0  # seconds until an address is given up: to be reached, and to answer
 # its own processes are asked by one that can be ended: Ray's client waits for a minute and then
 # ends whoever asks
 PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
-state: dict[str, Any] = {"users": 0, "ours": False, "address": ""}
+# `agents` end with this process, where it started the cluster
+state: dict[str, Any] = {"users": 0, "ours": False, "address": "", "agents": None}
 
 
 def require_ray() -> Any:
@@ -50,6 +52,8 @@ def connect(address: str = "", cpus: int = 0) -> None:
             join(ray, wanted)
         else:
             start(ray, max(len(os.sched_getaffinity(0)), cpus))
+            raylet = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
+            state.update(agents=ending_with_us(raylet))
         # what happens to actors and nodes is told by whoever asked for them, in one sentence; Ray
         # would print its own about each
         ray._private.worker.print_to_stdstream = lambda *_, **__: None
@@ -61,8 +65,11 @@ def disconnect() -> None:
     """The last of those who connected ends what the first began, and nothing else."""
     state["users"] = max(state["users"] - 1, 0)
     if not state["users"] and state["ours"]:
-        state.update(ours=False, address="")
+        agents = state["agents"]
+        state.update(ours=False, address="", agents=None)
         require_ray().shutdown()
+        if agents:
+            agents.now()
 
 
 def start(ray: Any, cpus: int) -> None:

@@ -97,6 +97,11 @@ class Lockstep:
         )
 
     def sentence(self) -> str:
+        if not self.compared + self.ties:
+            return (
+                "nothing was verified: no update was made whose number is a multiple of "
+                f"verify = {self.every:,}"
+            )
         ties = f"; {self.ties} more held a tie between actions closer than rounding"
         return (
             f"verified: {self.compared:,} updates repeated by the plain engine, largest difference "

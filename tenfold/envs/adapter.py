@@ -19,7 +19,7 @@ from tenfold.core.masks import MaskError
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, bits, draw_bits, key
 from tenfold.core.spaces import observation_layout
-from tenfold.envs.faults import fault_of
+from tenfold.envs.faults import fault_of, is_flag
 from tenfold.envs.masks import MaskReader, unusable
 
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
@@ -54,6 +54,8 @@ class Environments:
     exact_resume = True
     multiagent = False  # whether an episode is a world's, with several agents in it
     autoreset = True  # whether a step that ends an episode begins the next one
+    # whether a step calls one environment after another, in Python and on one core
+    one_by_one = False
     unread_mask = False  # whether an action mask is offered that nobody asked for
     # where an episode was cut at an observation whose mask allows nothing, or is missing
     dead_end = ""
@@ -225,7 +227,15 @@ class Environments:
             "returns."
         )
 
-    def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
+    def require_flags(self, i: int, terminated: Any, truncated: Any) -> None:
+        """Refuses ends of an episode that are neither true nor false."""
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if not is_flag(value):
+                raise EnvironmentFault(
+                    f"{self.place(i)}: {name} is {value!r}, and must be True or False."
+                )
+
+    def raised(self, i: int, what: str, error: BaseException) -> EnvironmentFault:
         return fault_of(self.place(i), what, error)
 
     def check_shape(self, i: int, obs: Any, shape: tuple[int, ...]) -> None:

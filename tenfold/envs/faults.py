@@ -9,7 +9,7 @@ from tenfold.core.errors import EnvironmentFault, described, raised
 CALLERS: set[str] = set()  # files whose code takes what an environment returns
 
 
-def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
+def fault_of(place: str, what: str, error: BaseException) -> EnvironmentFault:
     """What an environment's own code raised, and where; or what cannot be done with what it
     returned."""
     if is_old_style(what, error):
@@ -21,7 +21,7 @@ def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
     return EnvironmentFault(f"{place}: {what} {raised(error)}.")
 
 
-def is_old_style(what: str, error: Exception) -> bool:
+def is_old_style(what: str, error: BaseException) -> bool:
     """Whether reset or step went wrong as the older interface does, here or in one of Gymnasium's
     wrappers."""
     if what == "step":
@@ -35,6 +35,15 @@ def old_style(place: str) -> EnvironmentFault:
         "observation alone, or step four values): let reset(seed=…) return (obs, info) and step "
         "(obs, reward, terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0."
     )
+
+
+def is_flag(value: Any) -> bool:
+    """Whether an end of an episode is told as true or false, in any form: not as NaN, None or a
+    word."""
+    try:
+        return bool(value == 0 or value == 1)
+    except (ValueError, TypeError):  # several of them
+        return False
 
 
 def put_away(env: Any) -> None:

@@ -244,9 +244,11 @@ class FunctionEnvironments(StateEnvironments):
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], or [B, numbers]."""
         self.begin_rounds()
-        self.states[:], self.reward[:], self.terminated[:] = self.call(
-            "advance", self.states, actions
-        )
+        self.states[:], self.reward[:], terminated = self.call("advance", self.states, actions)
+        if np.asarray(terminated).dtype != np.bool_:
+            for i, ends in enumerate(np.broadcast_to(terminated, self.num_envs).tolist()):
+                self.require_flags(i, ends, False)
+        self.terminated[:] = terminated
         self.obs[:] = self.call("observe", self.states)
         self.length += 1
         self.ret += self.reward

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
-from tenfold.core.errors import ConfigError, EnvironmentFault, UserError, described
+from tenfold.core.errors import FAULTS, ConfigError, EnvironmentFault, UserError, described
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.registry import domain_of, domains
 from tenfold.envs.arguments import split_name
@@ -134,7 +134,7 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
         ) from None
     except UserError:
         raise
-    except Exception as error:  # an environment's constructor may complain in any way it likes
+    except FAULTS as error:  # an environment's constructor may complain in any way it likes
         raise EnvironmentFault(f"{name} cannot be made: {described(error)}") from None
 
 

@@ -76,7 +76,11 @@ class NativeEnvironments(Environments):
         # an environment that ended in the last step ignores this action
         if self.mode is AutoresetMode.NEXT_STEP:
             np.logical_or(self.terminated, self.truncated, out=self.skipped)
-        obs, self.reward[:], self.terminated[:], self.truncated[:], info = self.env.step(actions)
+        obs, self.reward[:], terminated, truncated, info = self.env.step(actions)
+        if not terminated.dtype == truncated.dtype == np.bool_:
+            for i, ends in enumerate(zip(terminated.tolist(), truncated.tolist(), strict=True)):
+                self.require_flags(i, *ends)
+        self.terminated[:], self.truncated[:] = terminated, truncated
         if MASK in info and not self.unread_mask:
             self.refuse_late_mask(0)
         for i in np.flatnonzero(~self.skipped).tolist():

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import (
+    FAULTS,
     CheckpointError,
     ConfigError,
     EnvironmentFault,
@@ -55,6 +56,7 @@ class ScalarEnvironments(Environments):
     """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step
     over the environment."""
 
+    one_by_one = True
     watchful = False  # whether a mask that is offered now would be overlooked
 
     def __init__(
@@ -165,7 +167,7 @@ class ScalarEnvironments(Environments):
             self.write(obs, i)
         except UserError:
             raise
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised(i, "reset", error) from error
         refuse_undeclared(obs, self.envs[i].observation_space, self.place(i))
         if self.masks:
@@ -213,17 +215,20 @@ class ScalarEnvironments(Environments):
                     raise self.not_finite(i)
                 returns[i] += float(reward)
                 if terminated or truncated:
+                    self.require_flags(i, terminated, truncated)
                     if self.masked and not terminated:
                         assert self.masks
                         self.note_final_mask(i, self.mask_given(self.masks, i, obs, info))
                     self.end(i, terminated, truncated)
+                elif terminated is None or truncated is None:  # to look closer takes too long here
+                    self.require_flags(i, terminated, truncated)
                 elif self.masks and (self.masked or MASK in info):
                     self.read_mask(i, obs, info)
                 elif self.watchful and MASK in info:
                     self.refuse_late_mask(i)
         except UserError:
             raise
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised(i, "step", error) from error
         # all at once: a call for each would take a tenth of the adapter's time
         if self.fallible and (cell := first_not_finite(self.flat)) != FINE:
@@ -287,7 +292,7 @@ class ScalarEnvironments(Environments):
                 self.repeat(i, taken)
             except UserError:
                 raise
-            except Exception as error:
+            except FAULTS as error:
                 raise self.raised(i, "step", error) from error
         return self.exact_resume and bool(np.array_equal(self.obs, state["obs"]))
 

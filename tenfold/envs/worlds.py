@@ -32,7 +32,7 @@ class Worlds(Environments):
         self.episode[w] += 1
         self.begin(w)
 
-    def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
+    def raised(self, i: int, what: str, error: BaseException) -> EnvironmentFault:
         """Of world i as a whole, whoever of its agents it was."""
         return fault_of(
             f"{self.name}, world {self.first + i}, episode {self.episode[i]}, step "

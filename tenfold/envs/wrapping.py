@@ -44,7 +44,8 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
             given = action.copy() if isinstance(action, np.ndarray) else action
             obs, reward, terminated, truncated, info = self.env.step(given)
             total, times = total + float(reward), times + 1
-            if terminated or truncated or times == self.times:
+            ended = terminated or truncated
+            if ended or times == self.times or terminated is None or truncated is None:
                 return obs, total, terminated, truncated, info
 
 

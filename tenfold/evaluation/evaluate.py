@@ -15,7 +15,7 @@ from tenfold.core.registry import algorithm, domain_of, domains
 from tenfold.evaluation.player import Score, play, random_policy
 from tenfold.evaluation.video import film
 from tenfold.runs.archive import opened
-from tenfold.runs.checkpoint import BEST
+from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder, is_seeds, of_checkpoint
 from tenfold.runs.metrics import rank, read_rows
 from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
@@ -235,8 +235,9 @@ def clearly_better(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] 
     clearly worse than it: by more than two standard errors, and by more than a tenth of the range
     of what the run has been through."""
     rows = [row for row in read_rows(folder.metrics, episodes=False) if row["kind"] == "eval"]
-    best = max(rows, key=rank, default=played)
-    if best["step"] == played["step"] or not (folder.checkpoints / BEST).exists():
+    saved = Checkpoints(folder, 1).best_step()  # a disk may have refused a better one
+    best = max((row for row in rows if row["step"] == saved), key=rank, default=played)
+    if best["step"] == played["step"]:
         return None
     if "success_rate" in best:
         p, q = best["success_rate"], played.get("success_rate") or 0.0

@@ -126,14 +126,22 @@ class Checkpoints:
             self.close()
 
     def close(self) -> None:
-        """Writes the best policy, where it waits."""
+        """Writes the best policy, where it waits: it does until a disk that was full lets it."""
         if not self.waiting:
             return
-        (arrays, step, score), self.waiting = self.waiting, None
+        arrays, step, score = self.waiting
         best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
         if best.exists() and not before.exists():
             replace_file(before, best.read_bytes())
         write_arrays(best, arrays, {"run": self.folder.id, "step": step, "score": score})
+        self.waiting = None
+
+    def best_step(self) -> int | None:
+        """The step of the best policy that is saved; None where there is none that is whole."""
+        path = self.folder.checkpoints / BEST
+        with contextlib.suppress(CheckpointError):
+            return self.read_state(path, POLICY)[1]["step"] if path.exists() else None
+        return None
 
     def forget_best_after(self, step: int, score: float | None) -> None:
         """A run goes on from `step`, when `score` was the best: a policy that became the best
@@ -241,7 +249,8 @@ class Checkpoints:
         steps, best = self.steps(), self.folder.checkpoints / BEST
         if which == "best" and not best.exists():
             raise CheckpointError(
-                f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last."
+                f"{self.folder.path} has no best checkpoint (no evaluation ran, or the disk was "
+                "full): use last."
             )
         if which == "last" and not steps:
             raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")

@@ -159,6 +159,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             session["engine"],
             f"on {session['device']}",
             session["where"],
+            "" if session.get("exact_resume", True) else "not exact",
             session.get("verify", ""),
             f"failed: {session['failed']}" if "failed" in session else "",
             told_changes(session.get("changed", {})),

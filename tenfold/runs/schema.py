@@ -174,6 +174,7 @@ RUN: Schema = {
             "engine": TEXT,
             "device": TEXT,
             "where": TEXT,
+            "exact_resume?": FLAG,
             "verify?": TEXT,
             "failed?": TEXT,
             "shares?": {...: NUMBER},

@@ -21,6 +21,7 @@ from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank
+from tenfold.training.cores import CoreUse
 from tenfold.training.display import Display
 
 # steps of an environment without a time limit after which its first episode may have no end
@@ -63,6 +64,7 @@ class Recorder:
         own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
         self.evaluator: Any = own or EpisodeEvaluator(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
+        self.cores = CoreUse(learner)
         self.noticed = self.stopping = self.hurried = False
         self.logged = learner.step
         # what was due up to this step is done; a save may end beyond it
@@ -144,6 +146,8 @@ class Recorder:
         self.metrics.breathe()
         self.complain()
         self.notice_endless()
+        if words := self.cores.early():
+            self.display.say(f"Note: {words}.")
         self.display.update(learner.step, self.metrics, learner.clock, exploring)
 
     def evaluate(self) -> None:

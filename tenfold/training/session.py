@@ -180,6 +180,8 @@ class Session:
             f"step {learner.step:,} after {clock_face(seconds)} "
             f"({display.rate(learner.step):,.0f} steps/s); time: {learner.clock.sentence()}"
         )
+        if words := recorder.cores.final():
+            display.say(f"Note: {words}.")
         return self.result(recorder, seconds, unsaved)
 
     def introduce(self, display: Display, title: str, note: dict[str, Any]) -> None:
@@ -195,7 +197,12 @@ class Session:
             display.say(f"Note: {words}")
         if note.get("changed"):
             display.say(f"changed: {told_changes(note['changed'])}")
-        if not learner.exact_resume:
+        if about.inexact:
+            display.say(
+                f"Note: {about.inexact}: another run with this seed, and a resume, will not be "
+                "exactly the same."
+            )
+        elif not learner.exact_resume:
             display.say(
                 f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a "
                 "resume will not be exact."
@@ -209,6 +216,7 @@ class Session:
             "engine": about.engine,
             "device": about.device,
             "where": about.where,
+            "exact_resume": self.learner.exact_resume,
         }
         session |= {"changed": note["changed"]} if note.get("changed") else {}
         self.folder.about.setdefault("sessions", []).append(session)

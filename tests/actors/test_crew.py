@@ -1,15 +1,19 @@
 """Actors in processes of their own: with nobody ahead the run is the serial one, bit for bit."""
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tenfold.actors import pools as choose
+from tenfold.actors.elsewhere import Elsewhere
 from tenfold.actors.pools import Direct
 from tenfold.actors.processes import Processes
 from tenfold.algorithms.ppo.learner import PPOLearner
@@ -17,6 +21,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Learner
 from tenfold.training.learners import make_learner
+from tenfold.training.loop import train
 
 DQN = {
     "name": "dqn",
@@ -222,3 +227,62 @@ def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(
         )
     with playing(CASES["compiled task, prioritised"], actors=1) as place:
         assert isinstance(place.pool, Direct) and place.where == ""
+
+
+@pytest.mark.parametrize(
+    ("case", "settings", "exact"),
+    [
+        ("dqn", {"where": "auto"}, True),
+        ("dqn", {"where": "auto", "ahead": 4}, False),
+        ("dqn", {"where": "serial", "ahead": 4}, True),
+        ("dqn", {"where": "processes", "ahead": 0}, True),
+        ("dqn", {"where": "processes"}, False),
+        ("dqn", {"where": "ray"}, False),
+        ("policy", {"where": "auto"}, True),
+        ("policy", {"where": "processes"}, True),
+        ("policy", {"where": "ray"}, True),
+    ],
+)
+@pytest.mark.parametrize("slow", [False, True])
+def test_no_measured_time_decides_what_is_learned(
+    case: str,
+    settings: dict[str, Any],
+    exact: bool,
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`auto` puts actors elsewhere only in step with the learner; who goes on meanwhile is said not
+    to be exact."""
+
+    def made(run: Run) -> Elsewhere:
+        pool = Elsewhere.__new__(Elsewhere)
+        pool.actors = []
+        pool.foresee(run)
+        return pool
+
+    monkeypatch.setattr(choose, "PAYS", 0.0 if slow else 1e9)
+    monkeypatch.setattr(choose, "LOOK", 0.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(choose, "in_processes", made)
+    monkeypatch.setattr("tenfold.actors.ray.RayActors", made)
+    run = Run.of(CASES[case] | {"actors": 2, "num_envs": 1} | settings)
+    pool, words = choose.make_pool(run)
+    pool.close()
+    assert pool.asynchronous is not exact
+    if settings == {"where": "auto"}:
+        assert ("in processes: an actor's round takes" in words) is slow
+
+
+def test_actors_that_go_on_while_the_learner_learns_are_said_not_to_be_exact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"actors": 2, "where": "processes", "ahead": 2, "steps": 60, "eval_every": 0}
+    run = Run.of(CASES["dqn"] | settings)
+    train(run, tmp_path / "run")
+    assert (
+        "Note: actors go on by up to 2 steps while the learner learns (--ahead 0: none): another "
+        "run with this seed, and a resume, will not be exactly the same."
+    ) in capsys.readouterr().err
+    (session,) = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
+    assert session["exact_resume"] is False
+    assert "; not exact" in (tmp_path / "run" / "report.html").read_text()

@@ -375,6 +375,16 @@ def test_a_verified_run_says_how_many_updates_were_compared(
     assert words in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_a_run_that_ends_before_an_update_is_compared_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"agent": {"learning_starts": 200, "capacity": 2000}, "eval_every": 0, "steps": 100}
+    train(Run.of(settings | {"verify": 50}), tmp_path / "run", report=False)
+    words = "nothing was verified: no update was made whose number is a multiple of verify = 50"
+    shown = capsys.readouterr().err
+    assert words in shown and "verified: 0" not in shown
+
+
 def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
     run = Run.of(
         {

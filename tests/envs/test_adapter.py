@@ -344,6 +344,11 @@ def test_a_native_class_that_resets_in_the_same_step_keeps_the_final_observation
             envs.step(np.zeros(2, int))
         assert envs.terminated.tolist() == [True, False] and not envs.skipped.any()
         assert envs.final_obs[0, 0] == 3 and envs.obs[0, 0] == 0 and envs.finished[0].length == 3
+        seen, reward, _, truncated, info = envs.env.step(np.zeros(2, int))
+        returned = seen, reward, np.array([0.0, np.nan]), truncated, info
+        envs.env.step = lambda actions: returned
+        with pytest.raises(EnvironmentFault, match=r"environment 1, .* terminated is nan"):
+            envs.step(np.zeros(2, int))
     finally:
         gym.registry.pop("tests/Same-v0")
 

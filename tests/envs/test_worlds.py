@@ -195,6 +195,12 @@ def endless(
     obs["bob"][1] = np.inf
 
 
+def undecided(
+    env: Relay, obs: dict[str, Any], reward: dict[str, float], ended: dict[str, bool]
+) -> None:
+    ended["bob"] = float("nan")
+
+
 def silent(
     env: Relay, obs: dict[str, Any], reward: dict[str, float], ended: dict[str, bool]
 ) -> None:
@@ -222,6 +228,7 @@ def strange(
     [
         (not_a_number, "the reward is not finite"),
         (endless, "the observation is not finite"),
+        (undecided, "terminated is nan, and must be True or False"),
         (silent, "nothing of its reward"),
         (gone, "bob is gone, neither terminated nor truncated"),
         (blind, "no observation for bob"),

@@ -8,10 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.evaluation.evaluate import Episodes, clearly_better
+from tenfold.runs import checkpoint
+from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.loop import train
@@ -48,7 +52,15 @@ def evaluated(path: Path, *rows: dict[str, float]) -> RunFolder:
     """A run whose evaluations were these."""
     lines = [json.dumps({"kind": "eval", "episodes": 10, "std_return": 0.0} | row) for row in rows]
     (path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    return RunFolder.open(path)[0]
+    return with_best(path, int(max(rows, key=lambda row: row["mean_return"])["step"]))
+
+
+def with_best(path: Path, step: int) -> RunFolder:
+    """A run whose best policy was saved at this step."""
+    folder, _ = RunFolder.open(path)
+    file = folder.checkpoints / "best.safetensors"
+    write_arrays(file, read_arrays(file)[0], {"run": folder.id, "step": step, "score": 0.0})
+    return folder
 
 
 def test_a_best_checkpoint_that_is_clearly_better_is_pointed_to(
@@ -100,8 +112,38 @@ def test_clearly_is_more_than_chance_and_more_than_a_trifle(
         {"step": 200} | goal,
         {"step": 600, "mean_return": 5.0, "success_rate": 0.0, "merit": 0.0},
     )
+    with_best(path, 200)
     # successes count, not returns
     assert clearly_better(told, at(600, 5.0, success_rate=0.0)) is not None
+
+
+def test_a_better_policy_that_a_full_disk_refused_is_not_pointed_to(
+    finished_once: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(finished_once, tmp_path / "run")
+    rows = ((200, 300.0), (400, 500.0), (600, 10.0))
+    evaluated(path, *({"step": step, "mean_return": mean} for step, mean in rows))
+    better = clearly_better(with_best(path, 200), at(600, 10.0))
+    assert better and better["step"] == 200  # that of step 400 was never saved
+
+
+def test_the_best_policy_is_saved_as_soon_as_the_disk_lets_it(
+    finished_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shutil.copytree(finished_once, tmp_path / "run")
+    checkpoints = Checkpoints(RunFolder.open(path)[0], 2)
+
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = checkpoints.best_step()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_arrays", full)
+        with pytest.raises(OSError, match="No space"):
+            checkpoints.save_best({"online": torch.zeros(3)}, 900, 1.0)
+    assert checkpoints.best_step() == before
+    checkpoints.close()  # with the next checkpoint
+    assert checkpoints.best_step() == 900
 
 
 def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_that_is_clearly_better(

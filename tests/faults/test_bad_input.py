@@ -221,7 +221,10 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["--checkpoint", "77"],
             "--checkpoint 77 is not there: choose best, last or one of 200, 300",
         ),
-        (["--checkpoint", "best"], "has no best checkpoint, since no evaluation ran"),
+        (
+            ["--checkpoint", "best"],
+            "has no best checkpoint (no evaluation ran, or the disk was full)",
+        ),
         (["--episodes", "0"], "--episodes = 0 is out of range"),
         (["--episodes", "x"], "--episodes = x is not a whole number"),
         (

@@ -66,11 +66,22 @@ class Mistaken(gym.Env):
             )
         if self.t == 3 and self.what == "mute":
             raise Mute
+        if self.t == 3 and self.what == "generator":
+            raise GeneratorExit("done")
+        if self.t == 3 and self.what in ENDS:
+            return obs, reward, *ENDS[self.what], {}
         if self.t == 3 and self.what == "four":
             return obs, reward, False, {}
         return obs, "one" if self.t == 3 and self.what == "reward" else reward, False, False, {}
 
 
+# of an episode, neither true nor false
+ENDS = {
+    "terminated nan": (np.nan, False),
+    "terminated none": (None, False),
+    "truncated none": (False, None),
+    "truncated word": (False, "no"),
+}
 gym.register("Mistaken-v0", Mistaken)
 
 
@@ -92,6 +103,11 @@ gym.register("Mistaken-v0", Mistaken)
         ("four", "episode 0, step 3: this is an environment in the style of Gym before 0.26"),
         ("reward", r"step 3: what step returned cannot be used: ValueError"),
         ("mute", r"step 3: step raised Mute in test_environments.py, line \d+"),
+        ("generator", "step 3: step raised GeneratorExit: done in test_environments.py"),
+        ("terminated nan", r"step 3: terminated is nan, and must be True or False\."),
+        ("terminated none", r"step 3: terminated is None, and must be True or False\."),
+        ("truncated none", r"step 3: truncated is None, and must be True or False\."),
+        ("truncated word", r"step 3: truncated is 'no', and must be True or False\."),
         (
             "reset",
             "episode 0, step 0: this is an environment in the style of Gym before 0.26 .* GymV21CompatibilityV0",

@@ -15,7 +15,8 @@ import pytest
 from tenfold.cli.main import main
 from tenfold.cli.train import finish, finish_seeds, stopped
 from tenfold.config.run import Run
-from tenfold.core.processes import Interrupt
+from tenfold.core import processes
+from tenfold.core.processes import Interrupt, enter
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.training import learners, session
 from tenfold.training import loop as training
@@ -48,6 +49,7 @@ def heeds(pid: int) -> bool:
         (signal.SIGTERM, 143, 0.1),
         pytest.param(signal.SIGINT, 130, 0.5, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 143, 1.0, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, 0.3, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_while_modules_are_imported_is_one_line(
@@ -85,7 +87,9 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    "name", ["SIGINT", "SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.slow)]
+)
 def test_a_signal_when_all_is_done_changes_no_exit_code(name: str) -> None:
     """While Python takes its modules apart, signals have their default effect again."""
     done = subprocess.run(
@@ -161,7 +165,7 @@ def heard() -> Iterator[list[int]]:
     found: list[int] = []
     before = {
         number: signal.signal(number, lambda number, frame: found.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     yield found
     for number, handler in before.items():
@@ -184,6 +188,47 @@ def test_the_first_signal_is_noted_and_the_second_is_left_to_whoever_heeded_them
     with pytest.raises(KeyboardInterrupt), Interrupt():
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_closed_terminal_is_a_first_signal_however_often_it_is_told_of(heard: list[int]) -> None:
+    """A shell and the kernel both send SIGHUP."""
+    with Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        assert (interrupt.signal, heard) == (signal.SIGHUP, [])
+        signal.raise_signal(signal.SIGINT)
+        assert heard == [signal.SIGINT]
+
+
+def test_what_nohup_starts_outlives_its_terminal(heard: list[int]) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGHUP)
+    assert (interrupt.signal, heard) == (0, [])
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        enter(signal.SIG_DFL, lambda: None)  # of a child's process
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def test_a_stop_that_takes_long_says_that_a_second_one_ends_it(
+    heard: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An environment that never comes out of its step."""
+    monkeypatch.setattr(processes, "HINT_AFTER", 0.0)
+    for number, again in ((signal.SIGINT, "Ctrl-C again"), (signal.SIGTERM, "a second signal")):
+        told: list[str] = []
+        with Interrupt():
+            signal.raise_signal(number)
+            wait_for(lambda: told.append(capsys.readouterr().err) or told[-1])  # noqa: B023
+        assert told[-1] == (
+            f"tenfold: stopping after the step under way, to save; {again} ends it at once, with "
+            "what was saved before.\n"
+        )
 
 
 def test_a_signal_while_the_report_is_written_is_told_and_the_run_is_finished(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.errors import FAULTS, ConfigError, EnvironmentFault
 from tenfold.core.random import Purpose, bits, fill_normal, key, uniform
 from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
@@ -115,7 +115,7 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
                 )
             except EnvironmentFault:
                 raise
-            except Exception as error:
+            except FAULTS as error:
                 raise fault_of(f"{name}, recording {e}", "the environment", error) from error
             if not np.isfinite(seen).all():
                 raise EnvironmentFault(

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.core.errors import EnvironmentFault, UserError
+from tenfold.core.errors import FAULTS, EnvironmentFault, UserError
 from tenfold.core.spaces import policy_actions
 from tenfold.domains.pettingzoo import PREFIX
 from tenfold.envs.adapter import Episode
@@ -75,6 +75,7 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
 class ParallelWorlds(Worlds):
     """Our loop over PettingZoo environments with the parallel API."""
 
+    one_by_one = True
     begun = False  # whether every world has shown its first observations
 
     def __init__(
@@ -113,7 +114,7 @@ class ParallelWorlds(Worlds):
         try:
             observations, infos = self.envs[w].reset(seed=self.episode_seed(w))
             self.alive[w] = list(self.envs[w].agents)
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised(w, "reset", error) from error
         for lane in range(w, self.num_envs, self.worlds):
             self.ret[lane] = 0.0
@@ -188,7 +189,7 @@ class ParallelWorlds(Worlds):
             observations, rewards, terminations, truncations, infos = env.step(chosen)
         except UserError:
             raise
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised(w, "step", error) from error
         there, self.alive[w] = set(env.agents), []
         for agent in acting:
@@ -203,6 +204,7 @@ class ParallelWorlds(Worlds):
             if not math.isfinite(reward):
                 raise self.not_finite(lane)
             self.ret[lane] += reward
+            self.require_flags(lane, terminations[agent], truncations[agent])
             self.terminated[lane], self.truncated[lane] = terminations[agent], truncations[agent]
             self.see(w, agent, observations, infos)
             if self.terminated[lane] or self.truncated[lane]:
