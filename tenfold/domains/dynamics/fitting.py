@@ -46,10 +46,16 @@ from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import draw_kept
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
-from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, resampled
+from tenfold.domains.dynamics.gauss_newton import (
+    MOST,
+    Record,
+    gauss_newton,
+    resampled,
+    with_first_shares,
+)
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
-from tenfold.domains.dynamics.prediction_error import features_at
+from tenfold.domains.dynamics.prediction_error import features_at, followed
 from tenfold.domains.dynamics.ridge import bootstrap, ridge
 from tenfold.ops.adam import descend
 
@@ -231,7 +237,11 @@ def predicting(
     share [D, D]. The first `count` inputs are features."""
     penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
     penalty[count:] *= SURE
-    best = gauss_newton(record, coefficients, np.diag(error), penalty)
+    gain = np.diag(error)
+    before = followed(*record[:4], coefficients, gain, *record.filter)[1]
+    best = gauss_newton(with_first_shares(record, gain, before), coefficients, gain, penalty)
+    record = with_first_shares(record, best.gain, best.surprise)  # of what was only expected then
+    best = gauss_newton(record, best.coefficients, best.gain, penalty)
     squares = np.square(best.surprise[record.counted]).mean(0)
     if len(weights) == 1:
         return best.coefficients[None], squares[None], best.gain
@@ -293,7 +303,8 @@ def refit(
         start, error = belief[:-1], next_error
     x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
-        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width), noise)
+        seen, first = np.ones_like(whole), (np.zeros_like(z), np.zeros(z.shape[1]))
+        record = Record(z, a, whole, seen, axis, float(dynamics.width), *first, noise)
         found, left, share = predicting(record, solve(x, moved, one)[0], error, weights, count)
     else:
         share = np.diag(error)
