@@ -14,6 +14,9 @@ import numpy as np
 
 from tenfold.domains.dynamics.prediction_error import filtered, first_belief, followed
 
+PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
+# of G, as a share of the prior's precision: actions are large and many, no prior is needed
+SURE = 1e-3
 ROUNDS = 10  # steps of Gauss and Newton at most
 ENOUGH = 2.0  # of the logarithm of a density: what a step gains is not worth another one
 LEAST_STEP = 1e-2  # halved to less than this, a step is not made
@@ -66,13 +69,19 @@ class Fit(NamedTuple):
 
 
 def gauss_newton(
-    record: Record, coefficients: np.ndarray, gain: np.ndarray, penalty: np.ndarray
+    record: Record,
+    coefficients: np.ndarray,
+    gain: np.ndarray,
+    penalty: np.ndarray,
+    held: bool = False,
 ) -> Fit:
     """From these coefficients and this gain to those that predict best; `penalty` [P + A] is the
-    prior's precision of a coefficient."""
+    prior's precision of a coefficient. `held`: the coefficients stay, and the gain alone is looked
+    for."""
     shape = coefficients.shape
     centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
     precision = prior_precision(penalty, gain)
+    free = slice(coefficients.size if held else 0, None)
 
     def at(theta: np.ndarray) -> Fit:
         own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
@@ -84,13 +93,14 @@ def gauss_newton(
     theta = np.concatenate((coefficients.ravel(), gain.ravel()))
     best = at(theta)
     if not np.isfinite(best.loss):  # beliefs ran away: readings alone do not
-        theta = np.zeros_like(theta)
+        theta[free] = 0.0
         best = at(theta)
     weight = np.ones((1, len(record.a)))
     for _ in range(ROUNDS):
         gram, slope = normal_equations(record, best, weight)
         down = slope[0] - precision * (theta - centre)
-        step = np.linalg.solve(gram[0] + np.diag(precision), down)
+        step = np.zeros_like(theta)
+        step[free] = np.linalg.solve((gram[0] + np.diag(precision))[free, free], down[free])
         size = 1.0
         found = at(theta + step)
         while not found.loss < best.loss and size > LEAST_STEP:
@@ -208,3 +218,48 @@ def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray)
     gram, slope = normal_equations(record, fit, weight)
     step = np.linalg.solve(gram + np.diag(precision), (slope - pulled)[..., None])[..., 0]
     return (theta + step)[:, : fit.coefficients.size].reshape(-1, *fit.coefficients.shape)
+
+
+# from a fit to beliefs, and of readings that others are fitted to
+
+
+def predicting(
+    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
+    `error` [D], one for each row of weights [N, rows]; the squares that they leave, [N, D]; and the
+    share [D, D]. The first `count` inputs are features."""
+    penalty, gain = penalty_of(coefficients, count), np.diag(error)
+    before = followed(*record[:4], coefficients, gain, *record.filter)[1]
+    best = gauss_newton(with_first_shares(record, gain, before), coefficients, gain, penalty)
+    record = with_first_shares(record, best.gain, best.surprise)  # of what was only expected then
+    best = gauss_newton(record, best.coefficients, best.gain, penalty)
+    squares = np.square(best.surprise[record.counted]).mean(0)
+    if len(weights) == 1:
+        return best.coefficients[None], squares[None], best.gain
+    every = np.zeros((len(weights), len(record.a)))
+    every[:, record.counted] = weights
+    found = resampled(record, best, every, penalty)
+    return found, np.repeat(squares[None], len(weights), 0), best.gain
+
+
+def of_readings(
+    record: Record, coefficients: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of coefficients [D, P + A] that were fitted to other readings than the record's: the squares
+    that they leave of these, [D], and the share of their surprises that is error, [D, D]."""
+    size = len(coefficients)
+    none = np.zeros((size, size))
+    surprise = followed(*record[:4], coefficients, none, *record.filter)[1]
+    if coefficients.size + none.size <= MOST:
+        record = with_first_shares(record, none, surprise)
+        best = gauss_newton(record, coefficients, none, penalty_of(coefficients, count), held=True)
+        surprise, none = best.surprise, best.gain
+    return np.square(surprise[record.counted]).mean(0), none
+
+
+def penalty_of(coefficients: np.ndarray, count: int) -> np.ndarray:
+    """The prior's precision of each coefficient, [P + A]; the first `count` are of features."""
+    penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
+    penalty[count:] *= SURE
+    return penalty
