@@ -179,6 +179,7 @@ class Recorder:
         self.call("on_evaluate", found.row)
         best = rank(found.row) > self.metrics.best
         self.metrics.add(found.row)
+        self.checkpoints.saved = None  # a checkpoint of this step does not know of it
         if found.warning:
             # of a quiet run, one of many perhaps, nothing else says which it is
             whose = f"seed {self.run.seed}: " if self.display.quiet else ""

@@ -234,10 +234,13 @@ class Session:
         except EnvironmentFault:
             recorder.refuse_divergence()  # then the environment only suffers from its actions
             raise
-        final = recorder.final()  # before the checkpoint, which keeps what it finds
+        final = recorder.final()
+        finished = recorder.step >= self.learner.run.steps
+        if final and finished:  # known to the checkpoint: a resume to a later end keeps the best
+            recorder.note(final)
         yield Turn(recorder, 0, last=True)
         unsaved = recorder.save()
-        if final:  # after it: a resume to a later end goes on without this row
+        if final and not finished:  # a resume to the same end goes on as if it had not stopped
             recorder.note(final)
         # after the checkpoint, which a resume goes on from without this row
         if recorder.step > recorder.logged:

@@ -71,6 +71,33 @@ def test_a_run_that_a_callback_stops_is_evaluated_and_goes_on_as_if_it_had_not_b
     assert policies(tmp_path / "run") == policies(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("checkpoint_every", [0, 50])
+def test_a_finished_run_that_is_extended_keeps_its_best_policy(
+    small_run: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint_every: int,
+) -> None:
+    """Its end, which no interval fell on, was evaluated best, and the run never is that good again:
+    the row, the score and the policy stay. Also where the end had its checkpoint already."""
+
+    def score(self: Any, learner: Any, lengths: list[int], stop: Any) -> Any:
+        value = 9.0 if learner.step == 150 else 1.0
+        row = {"kind": "eval", "step": learner.step, "episodes": 1, "std_return": 0.0}
+        return Evaluated(row | {"mean_return": value}, value)
+
+    monkeypatch.setattr("tenfold.evaluation.evaluator.EpisodeEvaluator.evaluate", score)
+    run = small_run(steps=150, eval_every=100, checkpoint_every=checkpoint_every)
+    train(run, tmp_path / "run", quiet=True)
+    before = policies(tmp_path / "run")
+    assert before["best"] == before["last"] and before["best"][0] == 150
+    for steps in (250, 300):
+        found = resume(tmp_path / "run", steps=steps, quiet=True)
+        assert found.best_evaluation == 9.0
+        assert policies(tmp_path / "run")["best"] == before["best"]
+    assert evaluated(tmp_path / "run") == [100, 150, 200, 250, 300]
+
+
 def test_every_seed_is_evaluated_at_its_end(small_run: Callable[..., Run], tmp_path: Path) -> None:
     run = small_run(steps=120, eval_every=100, checkpoint_every=0)
     found = train_seeds(run, 2, tmp_path / "seeds", jobs=1, quiet=True).summary

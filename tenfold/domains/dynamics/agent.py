@@ -28,6 +28,7 @@ from tenfold.domains.dynamics.missing import (
     unread,
 )
 from tenfold.domains.dynamics.planning import Planning
+from tenfold.domains.dynamics.read_alone import read_alone
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
 
@@ -266,11 +267,10 @@ class ExplorerAgent(IdentifiedSystem):
                 move(self.online, self.belief, m, to, variance[m][read[m]])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
-            actions, whole = (
-                self.units.actions_in(self.window.action[m, rows[:-1]]),
-                ~self.window.first[m, rows[1:]] & read[m, :-1] & read[m, 1:],
-            )
-            refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
+            actions = self.units.actions_in(self.window.action[m, rows[:-1]])
+            whole = ~self.window.first[m, rows[1:]] & read[m, :-1] & read[m, 1:]
+            alone = read_alone(self, m, rows, z[m])
+            refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed, alone)
         self.planning.recount(z)
 
     @torch.no_grad()

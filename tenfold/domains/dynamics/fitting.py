@@ -32,7 +32,7 @@ while neighbouring surprises correlate negatively e is too small. Fit and share 
 From there steps of Gauss and Newton go to the least error of predictions (`prediction_error`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,20 +46,24 @@ from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import draw_kept
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
-from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, resampled
+from tenfold.domains.dynamics.gauss_newton import (
+    MOST,
+    PRIOR,
+    SURE,
+    Record,
+    of_readings,
+    predicting,
+)
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
 from tenfold.domains.dynamics.prediction_error import features_at
 from tenfold.domains.dynamics.ridge import bootstrap, ridge
 from tenfold.ops.adam import descend
 
-PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
 ROUNDS = 2  # of fits and shares by turns: more of them overshoot
 MOST_ERROR = 0.95  # the largest share of a surprise that is error
 # times as large as before, surprises are of beliefs that follow a model which is not stable
 RUNAWAY = 10
-# of G, as a share of the prior's precision: actions are large and many, no prior is needed
-SURE = 1e-3
 
 
 # by gradients
@@ -223,22 +227,33 @@ def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return along / np.maximum(squares, np.finfo(np.float64).tiny)
 
 
-def predicting(
-    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
-    `error` [D], one for each row of weights [N, rows]; the squares that they leave, [N, D]; and the
-    share [D, D]. The first `count` inputs are features."""
-    penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
-    penalty[count:] *= SURE
-    best = gauss_newton(record, coefficients, np.diag(error), penalty)
-    squares = np.square(best.surprise[record.counted]).mean(0)
-    if len(weights) == 1:
-        return best.coefficients[None], squares[None], best.gain
-    every = np.zeros((len(weights), len(record.a)))
-    every[:, record.counted] = weights
-    found = resampled(record, best, every, penalty)
-    return found, np.repeat(squares[None], len(weights), 0), best.gain
+def known_alone(
+    z: np.ndarray, alone: np.ndarray, whole: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """States that are read from one observation each, the usual ones where that cannot be; and
+    which steps then count."""
+    known = np.isfinite(alone).all(1)
+    return np.where(known[:, None], alone, z), whole & known[:-1] & known[1:]
+
+
+def steps_of(
+    dynamics: Dynamics, a: np.ndarray, whole: np.ndarray, noise: float
+) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[..., np.ndarray]]:
+    """Of steps under actions a [T, A]: what moves the states b [T, D] that they start from, [T, P +
+    A], and the ridge regression of what has moved."""
+    count = dynamics.weight.shape[-1]
+
+    def inputs(start: np.ndarray) -> np.ndarray:
+        given = torch.from_numpy(start).to(dynamics.weight)[None, None]
+        phi = dynamics.features(given)[0, 0].double().cpu().numpy()
+        return np.concatenate((phi, a), 1)
+
+    def solve(x: np.ndarray, moved: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        penalty = np.full(x.shape[1], noise / PRIOR**2)
+        penalty[count:] *= SURE
+        return ridge(x[whole], moved[whole], weight, penalty)
+
+    return inputs, solve
 
 
 @torch.no_grad()
@@ -250,34 +265,27 @@ def refit(
     a: np.ndarray,
     whole: np.ndarray,
     seed: int,
+    alone: np.ndarray | None = None,
 ) -> None:
     """Fits one member's dynamics to consecutive states z [T + 1, D], read with these variances,
     under actions a [T, A]; `whole` [T] is False where the next state belongs to another episode.
+    Where readings are made of several observations, to states `alone` [T + 1, D] that are read from
+    one each, NaN where that cannot be (`read_alone`); noise and share are those of z all the same.
 
     The noise is what is left, and what both ends of a step are unsure by: the bound compares a step
     with all that z may be. Left alone, the means of a hesitant encoder would make it too small, and
     the bound would bend the encoder to the model.
     """
+    readings, steps = z, whole
+    if alone is not None:
+        z, whole = known_alone(z, alone, whole)
     if not whole.any():
         return
     count, rows = dynamics.weight.shape[-1], int(whole.sum())
     noise = float(dynamics.variance()[member].mean())
     a = np.asarray(a, np.float64)
 
-    def inputs(start: np.ndarray) -> np.ndarray:
-        phi = (
-            dynamics.features(torch.from_numpy(start).to(dynamics.weight)[None, None])[0, 0]
-            .double()
-            .cpu()
-            .numpy()
-        )
-        return np.concatenate((phi, a), 1)
-
-    def solve(x: np.ndarray, moved: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        penalty = np.full(x.shape[1], noise / PRIOR**2)
-        penalty[count:] *= SURE
-        return ridge(x[whole], moved[whole], weight, penalty)
-
+    inputs, solve = steps_of(dynamics, a, whole, noise)
     start, error, one = z[:-1], np.zeros(z.shape[1]), np.ones((1, rows))
     axis = dynamics.axis.double().cpu().numpy() if dynamics.kind == "rbf" else np.zeros(0)
     for _ in range(ROUNDS):
@@ -292,14 +300,18 @@ def refit(
             break
         start, error = belief[:-1], next_error
     x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
+    seen, first = np.ones_like(whole), (np.zeros_like(z), np.zeros(z.shape[1]))
+    record = Record(z, a, whole, seen, axis, float(dynamics.width), *first, noise)
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
-        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width), noise)
         found, left, share = predicting(record, solve(x, moved, one)[0], error, weights, count)
     else:
         share = np.diag(error)
         found = solve(x, moved, weights)
         left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
-    left += (variance[:-1] + variance[1:])[whole].mean(0)
+    if alone is not None:
+        own, share = of_readings(record._replace(z=readings, whole=steps), found.mean(0), count)
+        left = np.repeat(own[None], len(found), 0)
+    left += (variance[:-1] + variance[1:])[steps].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)
     drift, push = found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt
     values = (drift, push, raw_of(left), share)

@@ -47,8 +47,7 @@ def beliefs(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor) -> torch.T
     share = network.dynamics.share
     if not share.any():
         return mean
-    steady = (share.diagonal(dim1=-2, dim2=-1).mean(-1)).clamp(LEAST_SHARE, 1)[:, None, None]
-    wander = (1 - steady).square() / steady
+    share, steady, wander = steady_share(share)
     believed, before = [mean[:, 0]], 1 + wander
     for t in range(1, mean.shape[1]):
         own = 1 / (1 + before)
@@ -57,6 +56,13 @@ def beliefs(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor) -> torch.T
         surprise = mean[:, t] - predicted
         believed.append(mean[:, t] - surprise @ (share * (own / steady).clamp(max=1)).mT)
     return torch.stack(believed, 1)
+
+
+def steady_share(share: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The share E [M, D, D] itself, what it is of one number on the mean, and the variance that a
+    step adds then, in that of a reading: [M, 1, 1] each."""
+    steady = (share.diagonal(dim1=-2, dim2=-1).mean(-1)).clamp(LEAST_SHARE, 1)[:, None, None]
+    return share, steady, (1 - steady).square() / steady
 
 
 def forecasts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: int) -> torch.Tensor:

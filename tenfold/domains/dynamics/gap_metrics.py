@@ -1,9 +1,9 @@
 """Forecasts and R² where values were not observed.
 
 R² counts the values that were: what nobody saw is neither hit nor missed, nor part of the variance.
-A forecast starts where a state was read. ARX reads and is fitted to what the values seen in a row
-say of the others (`missing`), and to no row of which nothing was seen; repeating the last value
-repeats the last one that was seen.
+A forecast starts where a state was read, from what is believed of it. ARX reads and is fitted to
+what the values seen in a row say of the others (`missing`), and to no row of which nothing was
+seen; repeating the last value repeats the last one that was seen.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.domains.dynamics.forecast import ARX, WORST, forecast, rows_of
+from tenfold.domains.dynamics.forecast import ARX, WORST, forecast, rows_of, steady_share
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.missing import carried_on, mean_seen, unread
 
@@ -30,17 +30,23 @@ def r2_of_seen(found: np.ndarray, following: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def states_known(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    """The state at every moment of sequences y [M, B, T, Y], [M, T, B, D]: read from the row, or
-    where nothing was observed foretold from the last one that was read; before there was one 0, the
-    mean of all states."""
+    """What is believed of the state at every moment of sequences y [M, B, T, Y], [M, T, B, D]: as
+    `forecast.beliefs` has it, and where nothing was observed foretold from the belief before, which
+    makes the next reading count for more; before one was read 0, the mean of all states."""
     rows = y.transpose(1, 2)
     mean, _, _ = network.posterior(rows)
     gone, actions = unread(rows)[..., None], a.transpose(1, 2)
-    states = [torch.where(gone[:, 0], 0.0, mean[:, 0])]
-    known = ~gone[:, 0]  # before anything was read nothing moves
+    share, steady, wander = steady_share(network.dynamics.share)
+    states, known = [torch.where(gone[:, 0], 0.0, mean[:, 0])], ~gone[:, 0]
+    before = (1 + wander).expand(*known.shape)  # variance of the next prediction, in a reading's
     for t in range(1, y.shape[2]):
         on, _ = network.dynamics.predict(states[-1], actions[:, t - 1])
-        states.append(torch.where(gone[:, t], torch.where(known, on, 0.0), mean[:, t]))
+        on = torch.where(known, on, 0.0)  # before anything was read nothing moves
+        own = torch.where(known, 1 / (1 + before), 0.0)  # a first reading is all there is
+        surprise = (mean[:, t] - on) * (own / steady).clamp(max=1)
+        states.append(torch.where(gone[:, t], on, mean[:, t] - surprise @ share.mT))
+        after = torch.where(gone[:, t], before, 1 - own)
+        before = torch.where(known | ~gone[:, t], after + wander, before)
         known = known | ~gone[:, t]
     return torch.stack(states, 1)
 

@@ -15,6 +15,7 @@ from tenfold.domains.dynamics.instant import of_continuous_time
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.learned import fixed_points, input_matrix, loadings
 from tenfold.domains.dynamics.missing import Factors, unread, widened
+from tenfold.envs.arguments import as_whole, shown
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -219,6 +220,10 @@ class IdentifiedSystem(OtherWords):
         `steps` actions. Of several members M stands in front. A model of recordings without actions
         takes None for them: all that is foretold is then among the observations, S = T − steps."""
         y, one = self.recordings(observations, self.online.observations)
+        ahead = as_whole(steps)
+        if ahead is None:
+            raise ValueError(f"{shown(steps)} steps ahead are no whole number: give 1 or more.")
+        steps = ahead
         if actions is None:
             if not 1 <= steps < y.shape[2]:
                 raise ValueError(
@@ -241,8 +246,8 @@ class IdentifiedSystem(OtherWords):
                 f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
             )
         with torch.no_grad():
-            ahead = forecasts_over_gaps if self.config.model.missing else forecasts
-            found = ahead(self.online, self.inner(y), self.inner_actions(a), steps)
+            foretell = forecasts_over_gaps if self.config.model.missing else forecasts
+            found = foretell(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
     def rates(self, observations: np.ndarray) -> np.ndarray:

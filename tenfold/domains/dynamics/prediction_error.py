@@ -12,8 +12,12 @@ regressor filtered by share and slope of the step,
 
     S_t = J_t·M_t + ∂(B·x)/∂(B, E),    M_{t+1} = E·S_t − ∂E·s_t,    J_t = I + W·φ'(b_t)
 
-with M = 0 where an episode begins (recursive prediction errors; Ljung, System Identification,
-1999, chapters 7 and 10).
+(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10).
+
+An episode begins with the prediction m, the mean of first readings, which nothing moves. Surprises
+of first readings are larger than later ones, and so are, for some steps, those of the readings
+after them: less of them is error. So the share is E·diag(c) with the factor c [T + 1, D] of each
+reading; c = 0 believes a first reading as it is (`gauss_newton.with_first_shares` finds c and m).
 
 A reading that was not seen leaves the prediction as the belief, and its step counts nothing. The
 minimum is looked for in `gauss_newton`.
@@ -47,13 +51,17 @@ def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
             0.5 * np.eye(size) + 0.1 * rng.normal(size=(size, size)),
             np.linspace(-2, 2, grid) if grid else np.zeros(0),
             0.7,
+            rng.uniform(0, 1.5, (rows + 1, size)),
+            rng.normal(size=size),
             np.concatenate((rng.normal(size=(size, 1)), 0.1 * rng.normal(size=(size, count))), 1),
         )
 
 
-def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, carried):
+def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, carried):
     """The recursion as it is written, differentiated by autograd."""
-    z, a, carried = (torch.from_numpy(np.array(part)) for part in (z, a, carried))
+    z, a, scale, middle, carried = (
+        torch.from_numpy(np.array(part)) for part in (z, a, scale, middle, carried)
+    )
     now = torch.from_numpy(np.concatenate((coefficients.ravel(), gain.ravel())))
     centres = torch.from_numpy(np.array(axis))
 
@@ -74,8 +82,9 @@ def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, carri
         for t in range(len(a)):
             predicted.append(belief[t] + own @ torch.cat((features(belief[t]), a[t])))
             surprise.append(z[t + 1] - predicted[t])
-            known = z[t + 1] - share @ surprise[t] if seen[t] else predicted[t]
-            belief.append(known if whole[t] else z[t + 1])
+            known = z[t + 1] - share @ (scale[t + 1] * surprise[t]) if seen[t] else predicted[t]
+            first = z[t + 1] - share @ (scale[t + 1] * (z[t + 1] - middle))
+            belief.append(known if whole[t] else first)
         return torch.stack(belief), torch.stack(surprise), torch.stack(predicted)
 
     belief, surprise, _ = run(now)
@@ -129,12 +138,13 @@ def step_slope(b, axis, width, coefficients, x, slope):
 
 @pair(filtered_reference, filtered_examples, rtol=1e-8, atol=1e-9)
 @kernel
-def filtered(z, a, whole, seen, coefficients, gain, axis, width, carried):
+def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, carried):
     """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
     derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
     is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
     Where a step is not `whole` [T] an episode begins with its reading; `seen` [T]: whether the
-    reading after the step was."""
+    reading after the step was. `scale` [T + 1, D] are the factors of the gain, `middle` [D] is the
+    prediction of an episode's first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     first, count = size * inputs, size * inputs + size * size
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
@@ -158,7 +168,12 @@ def filtered(z, a, whole, seen, coefficients, gain, axis, width, carried):
                 slope[t, d, d * inputs + p] += x[p]
         if not whole[t]:
             before[:] = 0.0
-            belief[t + 1] = z[t + 1]
+            for d in range(size):
+                belief[t + 1, d] = z[t + 1, d]
+                for c in range(size):
+                    away = scale[t + 1, c] * (z[t + 1, c] - middle[c])
+                    belief[t + 1, d] -= gain[d, c] * away
+                    before[d, first + d * size + c] -= away
         elif not seen[t]:
             before[:] = slope[t]
             belief[t + 1] = z[t + 1] - surprise[t]
@@ -167,14 +182,29 @@ def filtered(z, a, whole, seen, coefficients, gain, axis, width, carried):
             for d in range(size):
                 belief[t + 1, d] = z[t + 1, d]
                 for c in range(size):
-                    belief[t + 1, d] -= gain[d, c] * surprise[t, c]
+                    share = gain[d, c] * scale[t + 1, c]
+                    belief[t + 1, d] -= share * surprise[t, c]
                     for k in range(count):
-                        before[d, k] += gain[d, c] * slope[t, c, k]
-                    before[d, first + d * size + c] -= surprise[t, c]
+                        before[d, k] += share * slope[t, c, k]
+                    before[d, first + d * size + c] -= scale[t + 1, c] * surprise[t, c]
     after = np.empty((size, 1 + count))
     after[:, 0] = belief[steps]
     after[:, 1:] = before
     return belief, surprise, slope, after
+
+
+def first_belief(
+    z: np.ndarray, gain: np.ndarray, scale: np.ndarray, middle: np.ndarray, coefficients: int
+) -> np.ndarray:
+    """After the first reading z [D] of all, beside its derivative: as `filtered` carries it on."""
+    size = len(z)
+    start = np.zeros((size, 1 + coefficients + size * size))
+    away = scale * (z - middle)
+    start[:, 0] = z - gain @ away
+    for d in range(size):
+        own = 1 + coefficients + d * size
+        start[d, own : own + size] = -away
+    return start
 
 
 def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -182,21 +212,24 @@ def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         yield tuple(given)
 
 
-def followed_reference(z, a, whole, seen, coefficients, gain, axis, width):
+def followed_reference(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
     """`filtered` without its derivatives, from the first reading."""
-    start = np.zeros((z.shape[1], 1 + coefficients.size + gain.size))
-    start[:, 0] = z[0]
-    return filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, start)[:2]
+    start = first_belief(z[0], gain, scale[0], middle, coefficients.size)
+    given = z, a, whole, seen, coefficients, gain, axis, width, scale, middle, start
+    return filtered_reference(*given)[:2]
 
 
 @pair(followed_reference, followed_examples, rtol=1e-9, atol=1e-12)
 @kernel
-def followed(z, a, whole, seen, coefficients, gain, axis, width):
-    """Beliefs [T + 1, D] and surprises [T, D] alone; the first belief is the first reading."""
+def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
+    """Beliefs [T + 1, D] and surprises [T, D] alone, from the first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
     x, bells = np.empty(inputs), np.empty((size, len(axis)))
-    belief[0] = z[0]
+    for d in range(size):
+        belief[0, d] = z[0, d]
+        for c in range(size):
+            belief[0, d] -= gain[d, c] * scale[0, c] * (z[0, c] - middle[c])
     for t in range(steps):
         place = features_at(belief[t], axis, width, bells, x)
         x[place:] = a[t]
@@ -207,9 +240,10 @@ def followed(z, a, whole, seen, coefficients, gain, axis, width):
             surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
         for d in range(size):
             belief[t + 1, d] = z[t + 1, d]
-            if whole[t] and seen[t]:
-                for c in range(size):
-                    belief[t + 1, d] -= gain[d, c] * surprise[t, c]
-            elif whole[t]:
+            if whole[t] and not seen[t]:
                 belief[t + 1, d] -= surprise[t, d]
+                continue
+            for c in range(size):
+                off = surprise[t, c] if whole[t] else z[t + 1, c] - middle[c]
+                belief[t + 1, d] -= gain[d, c] * scale[t + 1, c] * off
     return belief, surprise

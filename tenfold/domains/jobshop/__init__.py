@@ -7,6 +7,7 @@ schedule            schedules, dispatching rules, an independent check
 rules, shops        the floor as an environment with one head for each machine
 reference           the same in plain Python
 orders, players     schedules as orders of jobs; rules as players of any shop
+chance              chance among the choices of a policy of any shop, as a player
 solver              CP-SAT as a player
 tables, judging     gaps of players to the best known; how policies of any size are judged
 evaluation          how policies of one shop are judged

@@ -19,7 +19,7 @@ from tenfold.domains.jobshop.config import Dispatcher
 from tenfold.domains.jobshop.dispatch import Shops, batch
 from tenfold.domains.jobshop.dispatching import Sheet
 from tenfold.domains.jobshop.instances import Instance, RandomShops, turned
-from tenfold.domains.jobshop.orders import Player
+from tenfold.domains.jobshop.orders import Player, require_draws
 from tenfold.domains.jobshop.policy import DispatchNet, played, recalled
 from tenfold.envs.arguments import split_name
 
@@ -111,6 +111,7 @@ class DispatchAgent(FlatAgent):
         shop backwards: the policy errs elsewhere there."""
 
         def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
+            require_draws(instances, samples, seed)
             backwards = samples // 2
             found = ahead(instances, samples - backwards, seed)
             if backwards:

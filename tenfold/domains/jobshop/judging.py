@@ -1,6 +1,7 @@
 """How policies that play shops of any size are judged when their runs have ended: `tenfold eval`
 and `ten.evaluate` give a table of gaps to the best known makespans."""
 
+import hashlib
 import json
 import re
 import sys
@@ -21,9 +22,10 @@ from tenfold.core.protocols import Asked
 from tenfold.core.system import set_threads
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.classics import classic, suite
+from tenfold.domains.jobshop.formats import WRITERS
 from tenfold.domains.jobshop.instances import Instance, RandomShops
 from tenfold.domains.jobshop.orders import PlaysAnyShop
-from tenfold.domains.jobshop.reading import read_instances
+from tenfold.domains.jobshop.reading import is_name, read_instances
 from tenfold.domains.jobshop.shops import named_instance
 from tenfold.domains.jobshop.tables import (
     MOST_SAMPLES,
@@ -43,6 +45,7 @@ from tenfold.training.learners import load_run
 
 FOLDER = "shops"  # of tables, in a run's folder
 NAMED = 3  # instances by which a table is called
+NAME_LENGTH = 80  # of its file's name
 
 
 def asked_samples(options: Mapping[str, Any]) -> int:
@@ -70,6 +73,24 @@ def asked_instances(options: Mapping[str, Any]) -> tuple[str, list[Instance]]:
     names = [*suites, *(shop.name for shop in given[:NAMED])]
     more = f" and {len(given) - NAMED} others" if len(given) > NAMED else ""
     return f"{', '.join(names)}{more}", found + given
+
+
+def table_name(words: str, options: Mapping[str, Any]) -> str:
+    """Of the file that a table is kept in: what its shops are called together, and where that does
+    not tell all of them, as of files or of more than a few, a digest of where they come from."""
+    name = re.sub(r"[^\w.-]+", "-", words).strip("-.")[:NAME_LENGTH] or "shops"
+    sources = listed(options.get("instance"))
+    suites = listed(options.get("suite"))
+    all_named = all(map(is_name, sources)) and len(sources) <= NAMED
+    if all_named and len(words) <= NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(repr(suites).encode())
+    for source in sources:
+        if isinstance(source, Instance):
+            digest.update(repr(WRITERS["standard"](source)).encode())
+        else:
+            digest.update(repr(str(source if is_name(source) else Path(source).resolve())).encode())
+    return f"{name}-{digest.hexdigest()[:8]}"
 
 
 def shops_of(asked: Asked, run: Run, seed: int) -> tuple[str, list[Instance]]:
@@ -134,7 +155,7 @@ class ShopGaps:
             raise UserError("--video films episodes, and schedules have none.")
         about, table = self.table(asked)
         found = about | table.as_json(schedules=not asked.options.get("suite"))
-        name = re.sub(r"[^\w.-]+", "-", about["shops"]).strip("-.")[:80] or "shops"
+        name = table_name(about["shops"], asked.options)
         file = of_checkpoint(asked.path / FOLDER / f"{name}.json", asked.checkpoint)
         file.parent.mkdir(exist_ok=True)
         replace_file(file, json.dumps(found, indent=1).encode())
@@ -155,6 +176,15 @@ class ShopGaps:
             f"{found['checkpoint']} (step {found['step']:,}), seed {found['seed']}",
             *lines(found),
         ]
+        own, chance = (
+            found["mean_gaps"].get(f"{kind}best of {found['samples']}")
+            for kind in ("", "random active, ")
+        )
+        if own is not None and chance is not None and own >= chance:
+            said.append(
+                f"  after {found['step']:,} steps its samples are no better than chance among the "
+                "same choices (random active): train longer"
+            )
         if "CP-SAT" in found["players"]:
             seconds = [row["seconds"]["CP-SAT"] for row in found["instances"]]
             said.append(

@@ -21,8 +21,25 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.instances import Instance, random_shop
 from tenfold.domains.jobshop.schedule import Schedule, Scheduled
+from tenfold.envs.arguments import as_whole, shown
 
 Player = Callable[[Sequence[Instance], int, int], list[list[np.ndarray]]]
+
+
+def require_draws(instances: Any, samples: Any, seed: Any) -> None:
+    """Refuses what no player can play."""
+    if isinstance(instances, str | Instance) or not all(isinstance(i, Instance) for i in instances):
+        raise UserError(
+            "A player is given a list of shops: ten.read_instance(name or file) reads each."
+        )
+    count = as_whole(samples)
+    if count is None or count < 0:
+        raise UserError(
+            f"samples must be a whole number from 0 (its best guess) on, and not {shown(samples)}."
+        )
+    first = as_whole(seed)
+    if first is None or first < 0:
+        raise UserError(f"seed must be a whole number from 0 on, and not {shown(seed)}.")
 
 
 @runtime_checkable

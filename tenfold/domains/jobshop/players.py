@@ -9,7 +9,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key
 from tenfold.domains.jobshop.instances import Instance, random_shop
-from tenfold.domains.jobshop.orders import Player, orders_of_starts
+from tenfold.domains.jobshop.orders import Player, orders_of_starts, require_draws
 from tenfold.domains.jobshop.rules import (
     DURATION,
     TAIL,
@@ -95,6 +95,7 @@ def rule_player(rule: str) -> Player:
     one."""
 
     def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
+        require_draws(instances, samples, seed)
         count = max(samples, 1) if rule == "random" else 1
         return [
             list(orders_of_starts(each, dispatched(each, rule, range(seed, seed + count))))

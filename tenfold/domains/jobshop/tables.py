@@ -11,7 +11,7 @@ import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.domains.jobshop.instances import Instance, lower_bound
-from tenfold.domains.jobshop.orders import Player, schedule_of_order, starts
+from tenfold.domains.jobshop.orders import Player, require_draws, schedule_of_order, starts
 from tenfold.domains.jobshop.players import rule_player
 from tenfold.domains.jobshop.schedule import RULES, Schedule, check_schedule, check_starts
 
@@ -188,13 +188,18 @@ def percent(gap: float | None) -> str:
 
 
 def rule_entries(samples: int) -> list[Entry]:
-    """Every rule; the random one with as many samples as the policy has."""
-    return [
+    """Every rule, and chance among the choices that a policy of any shop has; what draws has as
+    many samples as the policy."""
+    from tenfold.domains.jobshop.chance import chance_player  # with torch
+
+    chance = Entry(f"random active, best of {samples}", chance_player, samples)
+    rules = [
         Entry(f"random, best of {samples}", rule_player(rule), samples)
         if rule == "random"
         else Entry(rule, rule_player(rule))
         for rule in RULES
     ]
+    return [*rules, chance]
 
 
 def compare_players(
@@ -209,6 +214,7 @@ def compare_players(
     installed and nobody declines it, CP-SAT in the seconds that the samples took."""
     from tenfold.domains.jobshop.solver import is_installed, solver_player
 
+    require_draws(instances, samples, seed)
     policy(instances[:1], 0, seed)  # compiles what there is to compile, before the clock runs
     entries = [Entry("greedy", policy), Entry(f"best of {samples}", policy, samples)]
     columns = [

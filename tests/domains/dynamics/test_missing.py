@@ -17,7 +17,9 @@ from tenfold.domains.dynamics.coordinates import align, channels_of, field_error
 from tenfold.domains.dynamics.dynamics import raw_of
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.fields import Field, Lanes
+from tenfold.domains.dynamics.forecast import beliefs
 from tenfold.domains.dynamics.gap_metrics import (
+    forecasts_over_gaps,
     r2_of_seen,
     repeated_r2_of_seen,
     states_known,
@@ -204,6 +206,29 @@ def test_a_state_is_foretold_over_rows_of_which_nothing_was_seen() -> None:
     net, y = by_hand(), rows((NAN, NAN), (1.0, 0.5), (NAN, NAN), (NAN, NAN), (0.5, 1.0))
     found = states_known(net, y, no_actions(y))[0, :, 0, 0].tolist()
     assert found == pytest.approx([0.0, 0.6, 0.6 * 0.9, 0.6 * 0.81, 0.5], abs=1e-6)
+
+
+def test_a_forecast_over_a_gap_starts_from_a_belief() -> None:
+    """A level that moves by nothing, read as 0, 1, nothing, 1 with e = 1/2: w = 1/2, so that p = 3/2
+    and the share 2/5 first, which believes 3/5; then p = 3/5 + 1/2, and 1/2 more for the gap: 8/5
+    and the share 5/13 of the next surprise 2/5. A recording that begins with a gap has its first
+    reading later. Without gaps beliefs are the usual ones."""
+    config = LatentModel(latent=1, hidden=(), dynamics="linear", missing=True)
+    net = LatentNetwork(1, 0, config, 0.1)
+    with torch.no_grad():
+        net.flat.zero_()
+        net.encoder.last.weight[0, 0, 0] = 1.0
+    net.dynamics.share.fill_(0.5)
+    y = torch.tensor([[0.0, 1.0, NAN, 1.0], [NAN, 0.0, 1.0, NAN], [0.0, 1.0, 1.0, 1.0]])
+    y = y.view(1, 3, 4, 1)
+    found = states_known(net, y, no_actions(y))[0, :, :, 0].T
+    assert found[0].tolist() == pytest.approx([0, 3 / 5, 3 / 5, 1 - 5 / 13 * 2 / 5])
+    assert found[1].tolist() == pytest.approx([0, 0, 3 / 5, 3 / 5])
+    usual = beliefs(net, y[:, 2:], no_actions(y[:, 2:]))[0, :, 0, 0]
+    assert found[2].tolist() == pytest.approx(usual.tolist())
+    ahead = forecasts_over_gaps(net, y[:, :1], y.new_zeros(1, 1, 4, 0), 1)
+    readings = net.dynamics.predict(found[0].view(1, 4, 1), y.new_zeros(1, 4, 0))[0]
+    assert ahead[0, 0, :, 0] == pytest.approx(net.decode(readings)[0].detach())
 
 
 # fits and numbers

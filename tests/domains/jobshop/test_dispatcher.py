@@ -8,6 +8,7 @@ import torch
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.domains.jobshop.chance import chance_player
 from tenfold.domains.jobshop.dispatch import batch, dispatched, foreseen, opened, seen
 from tenfold.domains.jobshop.dispatching import DispatchEnv
 from tenfold.domains.jobshop.instances import (
@@ -19,6 +20,7 @@ from tenfold.domains.jobshop.instances import (
 )
 from tenfold.domains.jobshop.judging import ShopGaps
 from tenfold.domains.jobshop.orders import schedule_of_order
+from tenfold.domains.jobshop.players import rule_player
 from tenfold.domains.jobshop.policy import (
     DispatchNet,
     choices,
@@ -113,6 +115,41 @@ def test_every_schedule_is_one_that_the_checker_accepts():
             assert len(orders) == max(samples, 1)
             for order in orders:
                 check_schedule(shop, schedule_of_order(shop, order))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((-1, 0), "samples must be a whole number from 0 .* on, and not -1"),
+        ((1.5, 0), "samples must be .* and not 1.5"),
+        ((2, -1), "seed must be a whole number from 0 on, and not -1"),
+        ((2, None), "seed must be a whole number"),
+    ],
+)
+def test_a_player_says_what_it_cannot_play(given, words):
+    shops = [odd_shop()]
+    for player in (make_learner(settings()).agent.player(), rule_player("random"), chance_player):
+        with pytest.raises(UserError, match=words):
+            player(shops, *given)
+        with pytest.raises(UserError, match="is given a list of shops"):
+            player("la01", 2, 0)
+    with pytest.raises(UserError, match="must be a whole number from 0"):
+        ten.compare_players(shops, rule_player("SPT"), *given, solver=False)
+
+
+def test_chance_draws_evenly_from_the_choices_that_the_policy_has():
+    """Every order keeps Giffler and Thompson's rule, in the direction in which it was made, and all
+    options of the first dispatch are as likely."""
+    shop = random_shop(np.random.default_rng(3), 5, 4)
+    (orders,) = chance_player([shop], 5, 7)
+    assert len({tuple(order) for order in orders}) > 1
+    assert all(is_active(shop, order) for order in orders[:3])
+    assert all(is_active(turned(shop), order[::-1]) for order in orders[3:])
+    three = Instance.of_jobs("three", [[(0, 5)], [(0, 3)], [(0, 4)]])
+    (orders,) = chance_player([three], 6_000, 0)
+    first = np.bincount([order[0] for order in orders[:3_000]], minlength=3)
+    # 1,000 of each, with a deviation of 26
+    assert first == pytest.approx([1_000] * 3, abs=110)
 
 
 def test_every_second_sample_is_of_the_shop_backwards():

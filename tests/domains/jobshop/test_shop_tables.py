@@ -184,6 +184,7 @@ def test_gaps_by_hand() -> None:
         "FIFO",
         "MOPNR",
         "random, best of 3",
+        "random active, best of 3",
     ]
     assert set(table.groups()) == {"2x2", "3x3"}
     found = json.loads(json.dumps(table.as_json(schedules=True)))
@@ -281,6 +282,43 @@ def test_a_run_is_judged_on_a_suite_and_its_page_shows_it(run: Path) -> None:
     kept["mean_gaps"] = {}
     (run / "shops/ft.json").write_text(json.dumps(kept))
     assert "tenfold eval" in sections(run)[0].body
+
+
+def test_tables_of_other_shops_do_not_take_each_others_place(run: Path) -> None:
+    """Of a file that is called like a suite, of two files of one name, and of more shops than a
+    table is called by; the same command writes its table anew."""
+    (run / "a").mkdir()
+    (run / "b").mkdir()
+    asked: list[dict[str, Any]] = [
+        {"suite": ["ft"]},
+        {"instance": [str(ten.write_instance(FLOW, run / "a/ft.txt"))]},
+        {"instance": [str(ten.write_instance(ODD, run / "b/ft.txt"))]},
+        {"instance": ["la01", "la02", "la03", "la04"]},
+        {"instance": ["la01", "la02", "la03", "la05"]},
+    ]
+    options = [one | {"samples": "2"} for one in asked]
+    tables = [ShopGaps().find(Asked(run, options=one))["table"] for one in options]
+    assert tables[0] == str(run / "shops/ft.json") and len(set(tables)) == 5
+    assert ShopGaps().find(Asked(run, options=options[2]))["table"] == tables[2]
+    assert [len(json.loads(Path(one).read_text())["instances"]) for one in tables] == [
+        3,
+        1,
+        1,
+        4,
+        4,
+    ]
+
+
+def test_a_policy_no_better_than_chance_is_spoken_of(run: Path) -> None:
+    """The rule that idles no machine is not a policy's chance: it is better."""
+    asked = Asked(run, options={"suite": ["la10x5"], "samples": "4"})
+    found = ShopGaps().find(asked)
+    names = ("best of 4", "random active, best of 4")
+    assert found["mean_gaps"][names[0]] < found["mean_gaps"][names[1]]
+    assert "no better than chance" not in "\n".join(ShopGaps().lines(asked, found))
+    found["mean_gaps"][names[0]] = found["mean_gaps"][names[1]]
+    (words,) = [line for line in ShopGaps().lines(asked, found) if "no better than chance" in line]
+    assert "1,000 steps" in words and "train longer" in words
 
 
 def test_without_a_suite_a_run_is_judged_on_shops_like_those_it_was_trained_on(run: Path) -> None:
