@@ -15,10 +15,13 @@ from typing import Any
 
 from tenfold.core.errors import ActorFault, UserError
 
-REACH, ANSWER = 3.0, 6.0  # seconds until an address is given up: to be reached, and to answer
+REACH, ANSWER = 3.0, 5.0  # seconds until an address is given up: to be reached, and to answer
 # its own processes are asked by one that can be ended: Ray's client waits for a minute and then
-# ends whoever asks
-PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+# ends whoever asks. It says when it has imported Ray, which takes a busy machine many seconds
+PROBE = (
+    "import sys; from ray._raylet import GcsClient; print(flush=True); "
+    "GcsClient(address=sys.argv[1])"
+)
 
 state: dict[str, Any] = {"users": 0, "ours": False, "address": ""}
 
@@ -179,17 +182,21 @@ def place_of(address: str) -> tuple[str, int]:
 
 def require_answer(address: str) -> None:
     """Somebody who listens there and is no Ray is waited for by Ray without end."""
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", PROBE, address], timeout=ANSWER, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"Somebody listens at {address}, and does not answer as Ray does in {ANSWER:g} s: is "
-            "it the port of ray start --head (6379)?"
-        ) from None
-    if asked.returncode:
-        words = (asked.stderr.strip() or "no words").splitlines()[-1]
+    command, pipe = [sys.executable, "-c", PROBE, address], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as probe:
+        try:
+            assert probe.stdout
+            probe.stdout.readline()
+            _, complaint = probe.communicate(timeout=ANSWER)
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"Somebody listens at {address}, and does not answer as Ray does in {ANSWER:g} s: "
+                "is it the port of ray start --head (6379)?"
+            ) from None
+        finally:
+            probe.kill()
+    if probe.returncode:
+        words = (complaint.strip() or "no words").splitlines()[-1]
         if "AuthenticationError" in words:
             raise UserError(
                 f"The Ray cluster at {address} asks for its token: set RAY_AUTH_MODE=token, with "
