@@ -38,7 +38,7 @@ pytest: lint
 	$(RUN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
-	$(RUN)/python -m pytest -n 2 -m slow
+	$(RUN)/python -m pytest -n 2 -m "slow and not cuda and not track"
 
 # what people copy: every command and block of the docs, the notebooks, the examples, the site
 test-docs: install
