@@ -69,7 +69,7 @@ def disconnect() -> None:
 
 
 def start(ray: Any, cpus: int) -> None:
-    with on_loopback(), without_monitors():
+    with on_loopback(), without_monitors(), keeping_signals():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -91,6 +91,20 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def keeping_signals() -> Iterator[None]:
+    """Ray would put a handler of SIGTERM in the place of ours, which raises SystemExit wherever the
+    process is: a second SIGTERM, and one while Ray starts, would be blamed on an environment."""
+    from ray._private import utils
+
+    before = utils.set_sigterm_handler
+    try:
+        utils.set_sigterm_handler = lambda handler: None
+        yield
+    finally:
+        utils.set_sigterm_handler = before
 
 
 @contextlib.contextmanager
@@ -145,7 +159,7 @@ def reach(address: str) -> tuple[str, int]:
 
 def join(ray: Any, address: str) -> None:
     host, port = reach(address)
-    with on_loopback_if(host):
+    with on_loopback_if(host), keeping_signals():
         try:
             ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:

@@ -1,9 +1,11 @@
 """Clusters that cannot be joined: one sentence, within ten seconds."""
 
+import signal
 import socket
 import sys
 
 import pytest
+import ray
 
 from tenfold.cli.main import main
 from tenfold.core import ray_cluster
@@ -99,3 +101,24 @@ def test_a_head_that_is_gone_is_an_error_after_a_while_and_not_at_once(
     now += head.pause
     with pytest.raises(ActorFault, match=r"head of the Ray cluster at 127\.0\.0\.1:1 has not ans"):
         head.require()
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:6379"])
+def test_ray_takes_no_signal_from_us(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Ray does about SIGTERM would end a run unsaved, with SystemExit."""
+
+    def init(**options: object) -> None:
+        ray._private.utils.set_sigterm_handler(lambda number, frame: sys.exit(number))
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_cluster, "require_answer", lambda address: None)
+    monkeypatch.setattr(socket, "create_connection", lambda *given: socket.socket())
+    before = signal.getsignal(signal.SIGTERM)
+    if address:
+        ray_cluster.join(ray, address)
+    else:
+        ray_cluster.start(ray, 1)
+    assert signal.getsignal(signal.SIGTERM) is before
+    init()  # what it does elsewhere is its own affair
+    assert signal.getsignal(signal.SIGTERM) is not before
+    signal.signal(signal.SIGTERM, before)
