@@ -87,9 +87,8 @@ KINDS = {
         f"{DQN} --search agent.lr=log(1e-4,1e-2) --pruner none --confirm 1",
         1000,
         500,
-        "worker",
         seeds=2,
-        trials=3,
+        trials=3,  # no worker of which is struck: its trial would have failed for good
     ),
     "ray": Kind(
         f"{DQN} --where ray --actors 2 --ahead 0 --patience 600", 1000, 500, gone=GONE_OF_RAY

@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -227,7 +228,7 @@ class Trial:
         elif code and words and not any(word in said for word in words):
             self.fault(f"says none of {words}")
         if code in STOPPED:
-            lines = [line for line in said.splitlines() if "topped" in line]
+            lines = [line for line in said.splitlines() if re.match("(tenfold: s|S)topped", line)]
             if len(lines) != 1:
                 self.fault(f"{len(lines)} lines about the stop")
             steps = [checkpoint_steps(member) for member in self.kind.members(self.out)]
