@@ -8,7 +8,7 @@ TRACK := .venv-track
 unexport PYTHONDONTWRITEBYTECODE
 EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,schedule,nwb,onnx,triton,docs,dev
 
-.PHONY: install demo test kernels pytest test-slow test-docs test-kills test-cuda test-track lint docs package bench bench-peers clean
+.PHONY: install demo test kernels pytest test-slow test-docs test-kills test-cuda test-track lint tidy types docs package bench bench-peers clean
 install: $(VENV)/.installed
 
 # what is imported is compiled then, which is a small part of what is installed
@@ -26,25 +26,26 @@ $(VENV)/.installed: $(VENV)/.core
 demo: install
 	$(RUN)/python examples/demo.py
 
-# kernels are compiled beside the installation of the extras, of which they need none
+# kernels are compiled beside the installation of the extras, of which they need none, and types are checked beside the
+# tests: while those are imported, and where they wait for one another, a core has nothing to do
 test:
-	@$(MAKE) --no-print-directory -j 2 kernels pytest
+	@$(MAKE) --no-print-directory -j 3 kernels types pytest
 
 kernels: $(VENV)/.core
 	$(RUN)/python tests/kernels.py
 
 # three processes for two cores, since many tests wait for others; kernels that one compiles the others find on disk
-pytest: lint
+pytest: tidy
 	$(RUN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
-	$(RUN)/python -m pytest -n 2 -m slow
+	$(RUN)/python -m pytest -n 2 -m "slow and not cuda and not track"
 
 # what people copy: every command and block of the docs, the notebooks, the examples, the site
 test-docs: install
 	$(RUN)/python -m pytest -n 2 -m "slow or not slow" tests/docs tests/test_docs.py tests/test_site.py tests/test_notebooks.py tests/test_examples.py
 
-# 300 kills of runs, by chance, with load beside them: half an hour on two idle cores, and no new one after an hour
+# 300 kills of runs, by chance, with load beside them: three quarters of an hour on two idle cores, and no new one after an hour
 test-kills: install
 	$(RUN)/python tests/kills/run.py $(KILLS)
 
@@ -59,11 +60,15 @@ $(TRACK)/.installed: pyproject.toml
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(TRACK) -c constraints.txt "wandb>=0.19" "trackio>=0.20" "mlflow-skinny>=3"
 	touch $@
 
-lint: install
+lint: tidy types
+
+tidy: install
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
-	$(RUN)/pyright
 	$(RUN)/python bench/readme.py --check
+
+types: install
+	$(RUN)/pyright
 
 # site/: opens from its files and is searched there, without a server
 docs: install

@@ -5,6 +5,7 @@ import fcntl
 import gc
 import multiprocessing
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,6 +169,29 @@ def finished_once(small_run: Callable[..., Run], tmp_path_factory: pytest.TempPa
     path = tmp_path_factory.mktemp("finished") / "run"
     train(small_run(), path, quiet=True)
     return path
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, bool]]:
+    """Each time this process went to sleep over bells and pipes: for how many milliseconds at most,
+    and whether it was woken. Who asks again and again would do so without end; this can be counted
+    on a busy machine too, where no time can be told."""
+    counted: list[tuple[float, bool]] = []
+
+    class Poll:
+        def __init__(self) -> None:
+            self.poll_object = select.poll()
+            self.register = self.poll_object.register
+
+        def poll(self, most: float | None) -> list[tuple[int, int]]:
+            ready = self.poll_object.poll(most)
+            counted.append((float("inf") if most is None else most, bool(ready)))
+            return ready
+
+    monkeypatch.setattr(
+        "tenfold.memory.shared.select", SimpleNamespace(poll=Poll, POLLIN=select.POLLIN)
+    )
+    return counted
 
 
 @pytest.fixture(name="tenfold")

@@ -16,10 +16,13 @@ from typing import Any
 from tenfold.core.errors import ActorFault, UserError
 from tenfold.core.ray_agents import ending_with_us
 
-REACH, ANSWER = 3.0, 6.0  # seconds until an address is given up: to be reached, and to answer
+REACH, ANSWER = 3.0, 5.0  # seconds until an address is given up: to be reached, and to answer
 # its own processes are asked by one that can be ended: Ray's client waits for a minute and then
-# ends whoever asks
-PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+# ends whoever asks. It says when it has imported Ray, which takes a busy machine many seconds
+PROBE = (
+    "import sys; from ray._raylet import GcsClient; print(flush=True); "
+    "GcsClient(address=sys.argv[1])"
+)
 
 # `agents` end with this process, where it started the cluster
 state: dict[str, Any] = {"users": 0, "ours": False, "address": "", "agents": None}
@@ -73,7 +76,7 @@ def disconnect() -> None:
 
 
 def start(ray: Any, cpus: int) -> None:
-    with on_loopback(), without_monitors():
+    with on_loopback(), without_monitors(), keeping_signals():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -95,6 +98,20 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def keeping_signals() -> Iterator[None]:
+    """Ray would put a handler of SIGTERM in the place of ours, which raises SystemExit wherever the
+    process is: a second SIGTERM, and one while Ray starts, would be blamed on an environment."""
+    from ray._private import utils
+
+    before = utils.set_sigterm_handler
+    try:
+        utils.set_sigterm_handler = lambda handler: None
+        yield
+    finally:
+        utils.set_sigterm_handler = before
 
 
 @contextlib.contextmanager
@@ -149,7 +166,7 @@ def reach(address: str) -> tuple[str, int]:
 
 def join(ray: Any, address: str) -> None:
     host, port = reach(address)
-    with on_loopback_if(host):
+    with on_loopback_if(host), keeping_signals():
         try:
             ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -186,17 +203,21 @@ def place_of(address: str) -> tuple[str, int]:
 
 def require_answer(address: str) -> None:
     """Somebody who listens there and is no Ray is waited for by Ray without end."""
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", PROBE, address], timeout=ANSWER, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"Somebody listens at {address}, and does not answer as Ray does in {ANSWER:g} s: is "
-            "it the port of ray start --head (6379)?"
-        ) from None
-    if asked.returncode:
-        words = (asked.stderr.strip() or "no words").splitlines()[-1]
+    command, pipe = [sys.executable, "-c", PROBE, address], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as probe:
+        try:
+            assert probe.stdout
+            probe.stdout.readline()
+            _, complaint = probe.communicate(timeout=ANSWER)
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"Somebody listens at {address}, and does not answer as Ray does in {ANSWER:g} s: "
+                "is it the port of ray start --head (6379)?"
+            ) from None
+        finally:
+            probe.kill()
+    if probe.returncode:
+        words = (complaint.strip() or "no words").splitlines()[-1]
         if "AuthenticationError" in words:
             raise UserError(
                 f"The Ray cluster at {address} asks for its token: set RAY_AUTH_MODE=token, with "

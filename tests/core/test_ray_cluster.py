@@ -1,10 +1,11 @@
 """Clusters that cannot be joined: one sentence, within ten seconds."""
 
+import signal
 import socket
 import sys
-import time
 
 import pytest
+import ray
 
 from tenfold.cli.main import main
 from tenfold.core import ray_cluster
@@ -35,10 +36,20 @@ def test_somebody_else_who_listens_there_is_not_waited_for(
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        start = time.monotonic()
         with pytest.raises(UserError, match="and does not answer as Ray does in 1 s"):
-            ray_cluster.connect(f"127.0.0.1:{other.getsockname()[1]}")
-    assert time.monotonic() - start < 60  # where Ray would wait without end
+            ray_cluster.connect(f"127.0.0.1:{other.getsockname()[1]}")  # Ray waits without end
+
+
+def test_a_busy_machine_that_imports_ray_slowly_is_no_fault_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = "import time; time.sleep(0.8); print(flush=True)"
+    monkeypatch.setattr(ray_cluster, "PROBE", slow)
+    monkeypatch.setattr(ray_cluster, "ANSWER", 0.5)
+    ray_cluster.require_answer("127.0.0.1:6379")
+    monkeypatch.setattr(ray_cluster, "PROBE", f"{slow}; raise OSError('it is no Ray')")
+    with pytest.raises(UserError, match=r"6379 does not answer as Ray does: OSError: it is no Ray"):
+        ray_cluster.require_answer("127.0.0.1:6379")
 
 
 @pytest.mark.parametrize("what", ["--actors 2", "--seeds 2"])
@@ -90,3 +101,24 @@ def test_a_head_that_is_gone_is_an_error_after_a_while_and_not_at_once(
     now += head.pause
     with pytest.raises(ActorFault, match=r"head of the Ray cluster at 127\.0\.0\.1:1 has not ans"):
         head.require()
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:6379"])
+def test_ray_takes_no_signal_from_us(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Ray does about SIGTERM would end a run unsaved, with SystemExit."""
+
+    def init(**options: object) -> None:
+        ray._private.utils.set_sigterm_handler(lambda number, frame: sys.exit(number))
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_cluster, "require_answer", lambda address: None)
+    monkeypatch.setattr(socket, "create_connection", lambda *given: socket.socket())
+    before = signal.getsignal(signal.SIGTERM)
+    if address:
+        ray_cluster.join(ray, address)
+    else:
+        ray_cluster.start(ray, 1)
+    assert signal.getsignal(signal.SIGTERM) is before
+    init()  # what it does elsewhere is its own affair
+    assert signal.getsignal(signal.SIGTERM) is not before
+    signal.signal(signal.SIGTERM, before)

@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "name": "dqn",
     "learning_starts": 20,
     "batch_size": 8,
-    "capacity": 200,
+    "capacity": 80,  # so that few updates go around it
     "target": "hard(3)",
     "net": {"hidden": [12, 9]},
 }
@@ -61,7 +61,7 @@ Q_CASES: dict[str, tuple[str, dict[str, Any]]] = {
 ACTOR: dict[str, Any] = {
     "learning_starts": 20,
     "batch_size": 8,
-    "capacity": 200,
+    "capacity": 80,  # so that few updates go around it
     "tau": 0.1,
     "net": {"hidden": [12, 9]},
 }
@@ -181,9 +181,10 @@ def copy_state(plain: Any, fast: Any) -> None:
     fast.agent.count[:] = plain.agent.count
 
 
+@pytest.mark.parametrize("updates", [40, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", Q_CASES)
-def test_updates_are_the_plain_engines(case: str, device: str) -> None:
-    hold_updates(case, device, 200)
+def test_updates_are_the_plain_engines(case: str, updates: int, device: str) -> None:
+    hold_updates(case, device, updates)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +235,8 @@ def hold_updates(case: str, device: str, wanted: int) -> None:
             assert np.allclose(own.tree, other.tree, rtol=1e-3, atol=1e-4)
             assert np.array_equal(own.count, other.count)
             own.tree[:], own.top[:] = other.tree, other.top
+    if wanted >= 40 and "updates" not in option:  # around the memory
+        assert (plain.replay.head > plain.replay.each[0].lane_rows).all()
     assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
 
 
@@ -258,7 +261,13 @@ def test_k_updates_in_few_graphs_equal_k_of_one(case: str, device: str) -> None:
     "case", [rarely(case) if case == "lstm, images" else case for case in POLICY_CASES]
 )
 def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
-    hold_phases(case, device, 2 if case in REMEMBERING else 8)
+    hold_phases(case, device, 2 if case in REMEMBERING else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in POLICY_CASES if case not in REMEMBERING])
+def test_eight_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
+    hold_phases(case, device, 8)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ them."""
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import Arrays, read_arrays
 
@@ -25,12 +27,18 @@ EXPLORER = (
     "--agent.first-updates 3 --agent.model.grid 4 --agent.model.ensemble 2 --agent.planner.samples 6 "
     "--agent.planner.iterations 2 --agent.planner.elites 3"
 )
+CONTINUOUS = (
+    "--env tenfold/Pendulum-v1 --agent.net.hidden 16,16 --agent.batch-size 8 --agent.learning-starts 100 --agent.capacity 2k "
+    "--num-envs 1 --log-every 100 --eval-every 500 --eval-episodes 2 --checkpoint-every 250"
+)
+GONE, GONE_OF_RAY = 5.0, 75.0  # Ray's own agents look for their parent once a minute
 
 
 @dataclass(frozen=True)
 class Kind:
     """`children`: what the processes besides the main one are called. `exact`: a resumed run equals
-    one that never stopped."""
+    one that never stopped. `gone`: seconds until nothing of the run may be there. A sweep has
+    `trials`, of `seeds` each."""
 
     command: str
     steps: int
@@ -38,11 +46,14 @@ class Kind:
     children: str = ""
     seeds: int = 0
     exact: bool = True
+    trials: int = 0
+    gone: float = GONE
 
     def arguments(self, out: Path) -> list[str]:
         more = ["--seeds", str(self.seeds), "--jobs", "2"] if self.seeds else []
+        more += ["--trials", str(self.trials)] if self.trials else []
         return [
-            "train",
+            "sweep" if self.trials else "train",
             *self.command.split(),
             "--steps",
             str(self.steps),
@@ -52,8 +63,11 @@ class Kind:
         ]
 
     def members(self, out: Path) -> list[Path]:
-        """The folders of its runs."""
-        return [out / f"seed-{seed}" for seed in range(self.seeds)] or [out]
+        """The folders of its runs, but for those in which a sweep's winner is confirmed."""
+        folders = [out / f"trial-{trial}" for trial in range(self.trials)] or [out]
+        if not self.seeds:
+            return folders
+        return [folder / f"seed-{seed}" for folder in folders for seed in range(self.seeds)]
 
 
 ACTORS = " --where processes --actors 2 --patience 600"  # a busy machine is no fault of theirs
@@ -66,33 +80,58 @@ KINDS = {
     "actors ppo": Kind(PPO + ACTORS, 2048, 512, "actor"),
     "explorer": Kind(EXPLORER, 90, 30),
     "colony": Kind(COLONY, 512, 128),
+    "sac": Kind(f"sac {CONTINUOUS}", 1500, 500),
+    "td3": Kind(f"td3 {CONTINUOUS}", 1500, 500),
+    "recurrent": Kind(f"{PPO} --agent.net.memory lstm(8)", 2048, 512),
+    "sweep": Kind(
+        f"{DQN} --search agent.lr=log(1e-4,1e-2) --pruner none --confirm 1",
+        1000,
+        500,
+        seeds=2,
+        trials=3,  # no worker of which is struck: its trial would have failed for good
+    ),
+    "ray": Kind(
+        f"{DQN} --where ray --actors 2 --ahead 0 --patience 600", 1000, 500, gone=GONE_OF_RAY
+    ),
+    "ray seeds": Kind(f"{DQN} --where ray", 1000, 500, seeds=2, gone=GONE_OF_RAY),
 }
 
 
-def learned(kind: Kind, out: Path) -> list[Arrays]:
-    """Everything in the last checkpoints; of runs that are not exact only how far they came."""
-    found = []
-    for member in kind.members(out):
+def learned(kind: Kind, out: Path) -> dict[str, Arrays]:
+    """Everything in the last checkpoints, by the folders of runs, and what a sweep came to; of runs
+    that are not exact only how far they came."""
+    members = kind.members(out)
+    if kind.trials:
+        members += sorted([*out.glob("winner/seed-*"), *out.glob("default/seed-*")])
+    state: dict[str, Arrays] = {}
+    for member in members:
         steps = checkpoint_steps(member)
         if not steps or steps[-1] < kind.steps:
             raise ValueError(
                 f"{member} ended at step {steps[-1] if steps else 'none'} of {kind.steps}"
             )
         arrays, _ = read_arrays(member / "checkpoints" / f"step-{steps[-1]:012d}.safetensors")
-        found.append(arrays if kind.exact else {})
-    return found
+        state[str(member.relative_to(out))] = arrays if kind.exact else {}
+    if kind.trials:
+        state["sweep"] = {"results": np.fromfile(out / "results.json", np.uint8)}
+    return state
 
 
-def different(one: list[Arrays], other: list[Arrays]) -> list[str]:
-    """Names of arrays that are not the same bit for bit."""
-    return sorted(
-        {
-            name
-            for a, b in zip(one, other, strict=True)
-            for name in a.keys() | b.keys()
+def different(one: dict[str, Arrays], other: dict[str, Arrays]) -> list[str]:
+    """Names of arrays that are not the same bit for bit, behind those of their runs where there are
+    several; a run that only one of both has is one of them."""
+    names = []
+    for member in sorted(one.keys() | other.keys()):
+        a, b = one.get(member), other.get(member)
+        if a is None or b is None:
+            names.append(f"{member} as a whole")
+            continue
+        names += [
+            f"{member}: {name}" if len(one) > 1 else name
+            for name in sorted(a.keys() | b.keys())
             if name not in a
             or name not in b
             or a[name].tobytes() != b[name].tobytes()
             or a[name].shape != b[name].shape
-        }
-    )
+        ]
+    return names

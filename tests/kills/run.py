@@ -21,8 +21,9 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, ThreadPoolE
 from pathlib import Path
 from typing import Any
 
+from draws import STOPPED, Draw
 from kinds import KINDS, learned
-from trial import Draw, Outcome, try_one
+from trial import Outcome, try_one
 
 from tenfold.runs.folder import machine_card, versions
 
@@ -87,7 +88,7 @@ def summary(
         "drawn": counts,
         "resume": dict(sorted(Counter(o.came_to or "failed" for o in outcomes).items())),
         "longest_stop_seconds": round(
-            max((o.seconds for o in outcomes if not o.late and o.code in (130, 143)), default=0), 1
+            max((o.seconds for o in outcomes if not o.late and o.code in STOPPED), default=0), 1
         ),
         "versions": versions(),
         "machine": machine_card(),

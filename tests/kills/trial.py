@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from draws import SIGNALS, STOPPED, TO_GROUP, Draw
 from kinds import KINDS, Kind, different, learned
 from watching import MARK, alive, children, heeds_signals, mapped, marked, shared_names, told
 
@@ -22,30 +24,8 @@ from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import Arrays
 from tenfold.runs.metrics import latest_row
 
-MOMENTS = (
-    "start",
-    "import",
-    "compile",
-    "first steps",
-    "training",
-    "checkpoint",
-    "evaluation",
-    "report",
-)
-# what is sent, to whom, how often; "group" is what a terminal's Ctrl-C does
-SIGNALS = {
-    "INT": (signal.SIGINT, 1),
-    "TERM": (signal.SIGTERM, 1),
-    "KILL": (signal.SIGKILL, 1),
-    "Ctrl-C": (signal.SIGINT, 1),
-    "Ctrl-C twice": (signal.SIGINT, 2),
-    "TERM twice": (signal.SIGTERM, 2),
-    "KILL group": (signal.SIGKILL, 1),
-}
-TO_GROUP = ("Ctrl-C", "Ctrl-C twice", "KILL group")
 # in the order in which they are imported
 LIBRARIES = ("python", "_multiarray_umath", "libtorch_cpu", "llvmlite")
-GONE = 5.0  # seconds until nothing of the run may be there
 PATIENCE = 240.0  # seconds for a moment to come, and for a run to end: this machine is loaded
 BAD_WORDS = (
     "Traceback",
@@ -56,40 +36,6 @@ BAD_WORDS = (
     "EOFError",
     "Fatal Python",
 )
-
-
-@dataclass(frozen=True)
-class Draw:
-    """What a trial's number and the harness's seed decide."""
-
-    number: int
-    kind: str
-    process: str
-    signal: str
-    moment: str
-    seed: str
-
-    @classmethod
-    def of(cls, seed: int, number: int) -> "Draw":
-        chance = random.Random(f"{seed}:{number}")
-        kind = chance.choice(list(KINDS))
-        process = chance.choice(["main", KINDS[kind].children]) if KINDS[kind].children else "main"
-        signals = (
-            list(SIGNALS)
-            if process == "main"
-            else [name for name in SIGNALS if name not in TO_GROUP]
-        )
-        moments = (
-            MOMENTS if process == "main" else [m for m in MOMENTS if m not in ("start", "compile")]
-        )
-        return cls(
-            number,
-            kind,
-            process,
-            chance.choice(signals),
-            chance.choice(moments),
-            f"{seed}:{number}",
-        )
 
 
 @dataclass
@@ -104,7 +50,7 @@ class Outcome:
 
 
 class Trial:
-    def __init__(self, draw: Draw, folder: Path, reference: list[Arrays]) -> None:
+    def __init__(self, draw: Draw, folder: Path, reference: dict[str, Arrays]) -> None:
         self.draw, self.folder, self.reference = draw, folder, reference
         self.kind: Kind = KINDS[draw.kind]
         self.out, self.mark = folder / "run", f"{os.getpid()}-{draw.number}"
@@ -160,12 +106,12 @@ class Trial:
             self.fault(f"still runs {PATIENCE:g} s after the signal")
             return
         self.outcome.seconds = time.monotonic() - struck
-        end = time.monotonic() + GONE
+        end = time.monotonic() + self.kind.gone
         while (left := list(marked(self.mark))) and time.monotonic() < end:
             time.sleep(0.05)
         if left:
             self.fault(
-                f"processes go on after {GONE:g} s: "
+                f"processes go on after {self.kind.gone:g} s: "
                 + "; ".join(f"{pid} {told(pid)}" for pid in left)
             )
         if names := [name for name in self.shared if Path(name).exists()]:
@@ -270,7 +216,7 @@ class Trial:
         if draw.process == "main" and not self.heeded and not self.outcome.late:
             # Python's own start-up: not a line of ours has run, and a traceback is the
             # interpreter's
-            if code not in (0, 1, 130, -2, -15, -9, 143):
+            if code not in (0, 1, -1, -2, -9, -15, *STOPPED):
                 self.fault(f"exit code {code}")
             return
         found = [word for word in BAD_WORDS if word in said]
@@ -281,8 +227,8 @@ class Trial:
             self.fault(f"exit code {code}, expected {' or '.join(map(str, expected))}")
         elif code and words and not any(word in said for word in words):
             self.fault(f"says none of {words}")
-        if code in (130, 143):
-            lines = [line for line in said.splitlines() if "topped" in line]
+        if code in STOPPED:
+            lines = [line for line in said.splitlines() if re.match("(tenfold: s|S)topped", line)]
             if len(lines) != 1:
                 self.fault(f"{len(lines)} lines about the stop")
             steps = [checkpoint_steps(member) for member in self.kind.members(self.out)]
@@ -344,7 +290,7 @@ class Trial:
         self.outcome.came_to = "equal" if self.kind.exact else "reached its end"
 
 
-def try_one(draw: Draw, folder: Path, reference: list[Arrays]) -> Outcome:
+def try_one(draw: Draw, folder: Path, reference: dict[str, Arrays]) -> Outcome:
     trial = Trial(draw, folder, reference)
     try:
         return trial.run()

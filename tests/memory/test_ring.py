@@ -85,16 +85,16 @@ def test_a_schema_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPat
         Ring(PAIR, 10**9)
 
 
-def test_a_full_ring_blocks_and_wakes_its_producer() -> None:
+def test_a_full_ring_blocks_and_wakes_its_producer(sleeps: list[tuple[float, bool]]) -> None:
     ring = Ring(children.ROW, rows=4)
     children.write_numbers(ring, 0, 4)
-    began = time.monotonic()
-    assert not ring.write(ring.empty_row(), timeout=0.05) and time.monotonic() - began >= 0.05
+    assert not ring.write(ring.empty_row(), timeout=0.05)
+    assert 1 <= len(sleeps) <= 2 and 40 < sleeps[0][0] <= 50  # asleep all the while
     assert ring.slot(timeout=0) is None and ring.available() == 4
-    reader = start(children.read_slowly, ring, 0.5, 6)
-    used = time.process_time()
+    reader = start(children.read_slowly, ring, 0.2, 6)
+    sleeps.clear()
     children.write_numbers(ring, 4, 2)
-    assert time.process_time() - used < 0.05  # it slept meanwhile
+    assert 1 <= len(sleeps) <= 3 and all(woken for _, woken in sleeps)
     reader.join(30)
     assert reader.exitcode == 0 and ring.available() == 0
 
@@ -114,14 +114,14 @@ def test_a_producer_is_woken_when_a_quarter_is_free_or_its_time_is_up() -> None:
     reader.join()
 
 
-def test_an_empty_ring_lets_its_consumer_sleep() -> None:
-    """Two seconds of waiting cost less than 1 % of one core."""
+def test_an_empty_ring_lets_its_consumer_sleep(sleeps: list[tuple[float, bool]]) -> None:
+    """It looks twice, however long it waits: what that costs is a row of bench/rings.py."""
     ring = Ring(PAIR, rows=4)
     ring.write(pair_of(1))
     assert ring.read(pair_of(0)) and ring.peek(timeout=0) is None
-    used, began = time.process_time(), time.monotonic()
-    assert not ring.read(pair_of(0), timeout=2)
-    assert time.process_time() - used < 0.01 * (time.monotonic() - began)
+    sleeps.clear()
+    assert not ring.read(pair_of(0), timeout=0.1)
+    assert 1 <= len(sleeps) <= 2 and 90 < sleeps[0][0] <= 100
 
 
 def test_one_waits_for_many_rings_and_reads_those_that_are_ready() -> None:
