@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.runs.folder import machine_card, versions
-from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
+from tenfold.runs.statistics import LEAST, bootstrap_interval, interquartile_mean
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "defaults.json"
@@ -127,18 +127,24 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             ]
             returns = np.array([row["return"] for row in found])
             if len(returns):
-                low, high = bootstrap_interval(returns)
                 line[who] = {
                     "iqm": interquartile_mean(returns),
-                    "interval": [low, high],
+                    "interval": interval_or_none(returns),
                     "seeds": len(returns),
                     "seconds": sum(row["seconds"] for row in found) / len(found),
                     "returns": returns.tolist(),
                 }
         if "tenfold" in line and "sb3" in line:
-            line["at_least"] = bool(line["tenfold"]["interval"][1] >= line["sb3"]["interval"][0])
+            ours, theirs = line["tenfold"], line["sb3"]
+            highest, lowest = (ours["interval"] or [0, max(ours["returns"])])[1], theirs["interval"]
+            line["at_least"] = bool(highest >= (lowest or [min(theirs["returns"])])[0])
         lines.append(line)
     return lines
+
+
+def interval_or_none(returns: np.ndarray) -> list[float] | None:
+    """Too few seeds carry none; then the table compares their ranges."""
+    return [*map(float, bootstrap_interval(returns))] if len(returns) >= LEAST else None
 
 
 def main() -> None:

@@ -80,21 +80,27 @@ def defaults() -> str:
         return ""
     lines = [
         "| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | "
-        "intervals overlap, or ours is above |",
+        "intervals (or seeds) overlap, or ours is above |",
         "|---" * 5 + "|",
     ]
     for r in results("defaults")["table"]:
         if "at_least" in r:
             ours, theirs = r["tenfold"], r["sb3"]
-            told = [
-                "{:.1f}, {:.1f} to {:.1f}".format(side["iqm"], *side["interval"])
-                for side in (ours, theirs)
-            ]
+            told = [score_words(side) for side in (ours, theirs)]
             lines.append(
                 f"| `tenfold train {r['agent']} --env {r['env']} --steps {r['steps'] // 1000}k` | "
                 f"{ours['seeds']} | {' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} |"
             )
     return "\n".join(lines)
+
+
+def score_words(side: dict) -> str:
+    """An interquartile mean with its interval or, where the seeds are too few for one, the lowest
+    and the highest of them."""
+    if side["interval"]:
+        return "{:.1f}, {:.1f} to {:.1f}".format(side["iqm"], *side["interval"])
+    low, high = min(side["returns"]), max(side["returns"])
+    return f"{side['iqm']:.1f}, no interval (seeds {low:.1f} to {high:.1f})"
 
 
 def learns() -> str:

@@ -194,7 +194,7 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(
     found = json.loads(here("eval", "--episodes", "3", "--json").stdout)  # the latest run: all four
     means = [member["mean_return"] for member in found["members"]]
     assert len(means) == 4 and found["iqm"] == pytest.approx(np.mean(sorted(means)[1:3]))
-    assert found["interval"][0] <= found["iqm"] <= found["interval"][1]
+    assert found["interval"] is None  # four seeds carry none
     assert set(json.loads((four / "summary.json").read_text())["seeds"]) == {"0", "3", "5", "9"}
     page = (four / "report.html").read_text()
     assert "interquartile mean of 4 seeds" in page and "<td>600</td>" in page
@@ -298,7 +298,7 @@ def test_a_folder_that_has_lost_its_list_of_seeds_is_refused(
 def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
     assert interquartile_mean(np.array([0.0, 1, 2, 3, 4, 5, 6, 1000])) == 3.5  # 2, 3, 4, 5
     assert interquartile_mean(np.array([1.0, 2, 6])) == 3.0  # too few to leave any out
-    assert together([5.0, 5.0, 5.0])["interval"] == [5.0, 5.0]
+    assert together([5.0, 5.0, 5.0, 5.0, 5.0])["interval"] == [5.0, 5.0]
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(60):  # the 95 % interval covers the true mean about so often

@@ -21,12 +21,13 @@ from tenfold.config.search import Choices, Interval, drawn_run, parse_search, se
 from tenfold.core.errors import UserError
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import interquartile_mean, together
-from tenfold.runs.sweep import SweepFolder, scores_of
+from tenfold.runs.sweep import SweepFolder, outcomes_of
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
 from tenfold.training.loop import train
 from tenfold.training.pool import Pool, Tasks
-from tenfold.training.sweep import distribution_of, resume_sweep, study_of, sweep, verdict
+from tenfold.training.study import open_study
+from tenfold.training.sweep import resume_sweep, sweep, verdict
 from tenfold.training.trials import Trials, rungs_of
 
 SPACES = [
@@ -131,7 +132,7 @@ def test_trials_are_ranked_by_the_interquartile_mean_of_their_seeds(swept: Any) 
     assert [row["number"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
         members = SeedsFolder.open(swept.path / f"trial-{row['number']}").members
-        last = np.array([scores_of(path)[600] for path in members])
+        last = np.array([outcomes_of(path)[600][1] for path in members])
         assert row["value"] == pytest.approx(interquartile_mean(last)) and len(last) == 3
         assert row["scores"] == last.tolist() and list(row["values"]) == ["200", "400", "600"]
     winner = rows[swept.found["winner"]]
@@ -158,12 +159,12 @@ def test_the_winner_and_the_default_are_told_on_the_same_held_out_seeds(
     for name in swept.found["confirmed"]:
         folder = SeedsFolder.open(swept.path / name)
         assert folder.seeds == (3, 4)
-        scores = [scores_of(path)[600] for path in folder.members]
+        scores = [outcomes_of(path)[600][1] for path in folder.members]
         assert swept.found["confirmed"][name] == together(scores) | {"failed": {}}
     assert finish_sweep(swept) == 0
     said = capsys.readouterr().out
     assert swept.found["verdict"] in said and "default, held out" in said
-    assert said.count("an interval takes 3") >= len(swept.found["confirmed"])  # two seeds have none
+    assert said.count("an interval takes 5") >= len(swept.found["confirmed"])  # two seeds have none
 
 
 def test_best_yaml_is_what_train_takes(swept: Any) -> None:
@@ -255,17 +256,18 @@ def test_a_trial_is_pruned_by_the_interquartile_mean_and_not_by_the_mean(
     run, wanted = small_run(), searches(small_run(), {"agent.lr": "log(1e-4, 1e-2)"})
     plan = trials_plan()
     folder = SweepFolder.create(tmp_path / "s", run, plan)
-    study = study_of(folder, wanted)
+    study = open_study(folder, wanted)
     asked: list[tuple[int, int]] = []
 
-    def scripted(members: list[Path]) -> list[tuple[int, np.ndarray]]:
+    def scripted(members: list[Path]) -> list[tuple[int, list[Any]]]:
         number = int(members[0].parent.name.removeprefix("trial-"))
-        scores = np.array([10.0, 10.0, 10.0, 900.0]) if number == 5 else np.full(4, 100.0 + number)
-        return [(step, scores) for step in (200, 400, 600)][: tasks.going[number].rung + 1]
+        scores = [10.0, 10.0, 10.0, 900.0] if number == 5 else [100.0 + number] * 4
+        return [(step, [(None, score) for score in scores]) for step in (200, 400, 600)][
+            : tasks.going[number].rung + 1
+        ]
 
     monkeypatch.setattr(trials_module, "evaluations", scripted)
-    spaces = {"agent.lr": distribution_of(wanted[0].spaces["agent.lr"])}
-    tasks = Trials(folder, study, wanted, spaces, Display("", 0, 0, quiet=True))
+    tasks = Trials(folder, study, wanted, Display("", 0, 0, quiet=True))
     while task := tasks.next():
         asked.append((task[0][0], task[1][2]))
         tasks.ended(task[0], "")

@@ -125,7 +125,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def finish_sweep(result: Any) -> int:
     """The last words of a sweep."""
-    from tenfold.runs.sweep_page import told_confirmed, told_params
+    from tenfold.runs.sweep_page import told_confirmed, told_params, told_row
 
     rows, path = result.found["trials"], result.path
     if result.interrupted:
@@ -136,7 +136,7 @@ def finish_sweep(result: Any) -> int:
     print(f"{len(rows)} trials: {states.count('pruned')} pruned, {states.count('fail')} failed")
     print(f"winner, trial {winner['number']}: {told_params(winner['params'])}")
     print(
-        f"  in the sweep       {winner['value']:.2f} (interquartile mean of "
+        f"  in the sweep       {told_row(winner)} (interquartile mean of "
         f"{len(winner['scores'])} seeds)"
     )
     for name, own in result.found["confirmed"].items():

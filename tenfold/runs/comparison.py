@@ -30,6 +30,7 @@ from tenfold.runs.reporter import Number, reporter_of
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import (
     LEAST,
+    LEAST_MEDIAN,
     aggregates,
     improvement,
     interquartile_mean,
@@ -258,19 +259,26 @@ def said_of_scores(target: float) -> str:
 
 
 def too_few(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
-    """A sentence about those that have no interval."""
-    few = [
-        f"{name} ({len(own)})" for name, own in zip(names, scores, strict=True) if len(own) < LEAST
-    ]
-    return paragraph(f"No interval for {', '.join(few)}: it takes {LEAST} runs.") if few else ""
+    """A sentence about those that have no interval, and one about medians that have none."""
+    counts = {name: len(own) for name, own in zip(names, scores, strict=True)}
+    few = [f"{name} ({count})" for name, count in counts.items() if count < LEAST]
+    without_median = [name for name, count in counts.items() if LEAST <= count < LEAST_MEDIAN]
+    body = paragraph(f"No interval for {', '.join(few)}: it takes {LEAST} runs.") if few else ""
+    if without_median:
+        body += paragraph(
+            f"None for the median of {', '.join(without_median)}: it takes {LEAST_MEDIAN} runs."
+        )
+    return body
 
 
 def aggregate_intervals(names: Sequence[str], scores: Sequence[np.ndarray], target: float) -> str:
     """Median, interquartile mean, mean and optimality gap of each, with intervals."""
     body = ""
     for words, estimate in aggregates(target).items():
+        least = LEAST_MEDIAN if words == "median" else LEAST
         rows = [
-            (name, *interval_of(estimate, own)) for name, own in zip(names, scores, strict=True)
+            (name, *interval_of(estimate, own, least))
+            for name, own in zip(names, scores, strict=True)
         ]
         every = np.array([row[1:] for row in rows])
         low, high = np.nanmin(every), np.nanmax(every)

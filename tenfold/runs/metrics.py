@@ -98,6 +98,13 @@ def rank(row: dict[str, Any]) -> Rank:
     return row.get("success_rate", 0.0), score
 
 
+def outcome(row: dict[str, Any]) -> tuple[float | None, float]:
+    """What an evaluation came to: the share of successes (None where none are told of), and its
+    score or the mean return. Neither changes its unit from row to row, as the second number of
+    `rank` does in environments that tell only of successes; so these may be averaged over runs."""
+    return row.get("success_rate"), row["score"] if "score" in row else row["mean_return"]
+
+
 class Metrics:
     """Appends rows; remembers what the display shows."""
 

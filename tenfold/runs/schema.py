@@ -46,6 +46,10 @@ def is_name(value: Any) -> bool:
     )
 
 
+def is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
+
+
 NUMBER = Kind("a finite number", is_number)
 POSITIVE = Kind("a number from 0 on", lambda value: is_number(value) and value >= 0)
 WHOLE = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST)
@@ -204,14 +208,31 @@ SWEEP: Schema = {
 }
 TRIAL: Schema = {
     "number": WHOLE,
-    "state": TEXT,
+    "state": Kind(
+        "one of complete, pruned, fail, running, waiting",
+        lambda value: value in ("complete", "pruned", "fail", "running", "waiting"),
+    ),
     "params": {},
+    "success?": SHARE,  # where the environment tells of successes
     "value": maybe(NUMBER),
+    "successes?": {...: SHARE},  # by steps, as `values`
     "values": {...: NUMBER},
     "scores": [NUMBER],
     "why": TEXT,
 }
-SWEPT: Schema = {"trials": [TRIAL], "importance": {...: NUMBER}, "verdict": TEXT}  # results.json
+POOLED: Schema = {
+    "seeds": COUNT,
+    "iqm": NUMBER,
+    "interval": Kind("two numbers, or null", lambda value: value is None or is_pair(value)),
+}
+HELD_OUT: Schema = {"success?": POOLED, "failed": {...: TEXT}}  # and what is POOLED, if any ended
+SWEPT: Schema = {  # results.json
+    "trials": [TRIAL],
+    "winner": WHOLE,
+    "importance": {...: NUMBER},
+    "confirmed": {...: HELD_OUT},
+    "verdict": TEXT,
+}
 
 # notes of checkpoints: `run` and `step` in all of them, the rest in those that a run goes on from
 POLICY: Schema = {"run": TEXT, "step": WHOLE}

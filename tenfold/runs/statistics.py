@@ -1,15 +1,25 @@
 """Numbers of several runs as one, and of several groups of runs side by side: the interquartile
 mean, its bootstrap interval, and what Agarwal et al. (2021) draw of them."""
 
+import itertools
 from collections.abc import Callable
+from functools import lru_cache
+from math import factorial
 from typing import Any
 
 import numpy as np
 
-RESAMPLES = 2000
+RESAMPLES = 20_000  # two standard errors of an interval's end are then 1 % of its width
+FEWEST, LARGEST = 2_000, 8_000_000  # resamples of very many runs; numbers drawn where they are more
+LISTED = 8  # runs up to which every resample there can be is listed, with how often it is drawn
 SHARE = 0.95  # of an interval
-LEAST = 3  # runs that an interval takes: of two the bootstrap only says which they are
+# Runs that an interval takes. With fewer, more than 2.5 % of all resamples hold (after the outer
+# quarters are cut) the lowest run alone: the ends would be the lowest and the highest run. A median
+# of five is such a case too.
+LEAST, LEAST_MEDIAN = 5, 6
 THRESHOLDS = 101  # of a performance profile
+ROUNDING = 1e-12  # of sums of shares
+COLUMNS = 64  # of which resamples are in memory at the same time
 Estimate = Callable[[np.ndarray], Any]  # over the first axis
 
 
@@ -20,52 +30,116 @@ def interquartile_mean(values: np.ndarray) -> Any:
     return np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
 
 
-def resampled(members: int, stream: int = 0) -> np.ndarray:
-    """How often a bootstrap draws each member [RESAMPLES, members]; always the same."""
-    drawn = np.random.default_rng(stream).integers(members, size=(RESAMPLES, members))
-    return np.array([np.bincount(rows, minlength=members) for rows in drawn])
+@lru_cache(maxsize=2)
+def resamples(members: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which members a bootstrap draws [resamples, members], and the share of each resample. Of few
+    members these are all the multisets there are with their multinomial probabilities, so that the
+    ends of an interval are exact; of more, draws that are always the same."""
+    if members > LISTED:
+        rows = drawn_members(members, resample_count(members))
+        return rows, np.full(len(rows), 1 / len(rows))
+    rows = np.array([*itertools.combinations_with_replacement(range(members), members)])
+    orders = factorial(members) / factorials(members)[counts_of(rows, members)].prod(axis=1)
+    return rows, orders / members**members
 
 
-def limits(found: np.ndarray, share: float = SHARE) -> tuple[Any, Any]:
-    """Of what resamples came to (the first axis)."""
-    low, high = np.quantile(found, [(1 - share) / 2, (1 + share) / 2], axis=0)
-    return low, high
+def resample_count(members: int) -> int:
+    return min(RESAMPLES, max(FEWEST, LARGEST // members))
 
 
-def bootstrap_interval(values: np.ndarray, share: float = SHARE) -> tuple[Any, Any]:
-    """Percentile bootstrap of the interquartile mean over members (the first axis).
+def drawn_members(members: int, count: int, stream: int = 0) -> np.ndarray:
+    """[count, members], always the same."""
+    return np.random.default_rng(stream).integers(members, size=(count, members), dtype=np.int32)
+
+
+def factorials(most: int) -> np.ndarray:
+    return np.array([factorial(k) for k in range(most + 1)], float)
+
+
+def counts_of(rows: np.ndarray, members: int) -> np.ndarray:
+    """How often each member is in each resample."""
+    places = rows + members * np.arange(len(rows))[:, None]
+    return np.bincount(places.ravel(), minlength=len(rows) * members).reshape(-1, members)
+
+
+@lru_cache(maxsize=2)
+def kept_counts(members: int) -> np.ndarray:
+    """How often the lowest, second lowest, … member is in what a resample keeps between its outer
+    quarters [resamples, members]."""
+    cut, counts = members // 4, counts_of(resamples(members)[0], members)
+    ends = counts.cumsum(axis=1)
+    kept = np.clip(ends, cut, members - cut) - np.clip(ends - counts, cut, members - cut)
+    return kept.astype(float)
+
+
+def limits(found: np.ndarray, weights: np.ndarray | None = None) -> tuple[Any, Any]:
+    """The interval's ends, of what resamples came to (the last axis): the least value that at
+    least 2.5 % of them do not exceed, and the greatest that at least 2.5 % do not fall below.
+    Without `weights` all count the same."""
+    tail = (1 - SHARE) / 2
+    if weights is None:
+        count = found.shape[-1]
+        least = int(np.ceil(tail * count)) - 1
+        ends = np.partition(found, (least, count - 1 - least), axis=-1)
+        return ends[..., least], ends[..., count - 1 - least]
+    order = np.argsort(found, axis=-1)
+    ordered, share = np.take_along_axis(found, order, -1), weights[order]
+    # a share of exactly 2.5 % counts, however it was rounded
+    low = (share.cumsum(axis=-1) < tail - ROUNDING).sum(axis=-1, keepdims=True)
+    high = (share[..., ::-1].cumsum(axis=-1) < tail - ROUNDING).sum(axis=-1, keepdims=True)
+    last = found.shape[-1] - 1
+    return (
+        np.take_along_axis(ordered, low, -1)[..., 0],
+        np.take_along_axis(ordered, last - high, -1)[..., 0],
+    )
+
+
+def weights_for(members: int) -> np.ndarray | None:
+    return resamples(members)[1] if members <= LISTED else None
+
+
+def bootstrap_interval(values: np.ndarray) -> tuple[Any, Any]:
+    """Percentile bootstrap of the interquartile mean over members (the first axis), with 95 %; of
+    fewer than `LEAST` that is not a number.
 
     Which members are drawn is symmetric in them, so it may as well be said of the lowest, the
     second lowest, …: then a resample is a weight for each of the sorted values, and the means of
     all resamples in all columns are one matrix product.
     """
-    members = len(values)
-    cut, counts = members // 4, resampled(members)
-    ends = counts.cumsum(axis=1)
-    kept = np.clip(ends, cut, members - cut) - np.clip(ends - counts, cut, members - cut)
-    sorted_values = np.sort(values, axis=0).reshape(members, -1)
-    low, high = limits(kept / (members - 2 * cut) @ sorted_values, share)
-    return low.reshape(values.shape[1:]), high.reshape(values.shape[1:])
+    members, shape = len(values), values.shape[1:]
+    if members < LEAST:
+        return np.full(shape, np.nan), np.full(shape, np.nan)
+    kept, weights = kept_counts(members), weights_for(members)
+    sorted_values = np.sort(values, axis=0).reshape(members, -1).T
+    ends = [
+        limits(sorted_values[start : start + COLUMNS] @ kept.T, weights)
+        for start in range(0, len(sorted_values), COLUMNS)
+    ]
+    low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
+    size = members - 2 * (members // 4)
+    return (low / size).reshape(shape), (high / size).reshape(shape)
 
 
-def interval_of(estimate: Estimate, values: np.ndarray) -> tuple[float, float, float]:
+def interval_of(
+    estimate: Estimate, values: np.ndarray, least: int = LEAST
+) -> tuple[float, float, float]:
     """Any other number of one group's scores, with its percentile bootstrap interval; of too few
     that is not a number."""
-    if len(values) < LEAST:
+    if len(values) < least:
         return float(estimate(values)), np.nan, np.nan
-    drawn = np.stack([np.repeat(values, counts) for counts in resampled(len(values))], axis=1)
-    low, high = limits(estimate(drawn))
+    drawn = estimate(values[resamples(len(values))[0]].T)
+    low, high = limits(drawn, weights_for(len(values)))
     return float(estimate(values)), float(low), float(high)
 
 
 def together(values: list[float]) -> dict[str, Any]:
-    """Several seeds' numbers as one."""
+    """Several seeds' numbers as one; `interval` is None where they are too few for one."""
     array = np.array(values, np.float64)
     low, high = bootstrap_interval(array)
     return {
         "seeds": len(values),
         "iqm": float(interquartile_mean(array)),
-        "interval": [float(low), float(high)],
+        "interval": [float(low), float(high)] if len(values) >= LEAST else None,
         "mean": float(array.mean()),
         "std": float(array.std()),
         "min": float(array.min()),
@@ -75,12 +149,10 @@ def together(values: list[float]) -> dict[str, Any]:
 
 def sentence(found: dict[str, Any], form: str = ".2f") -> str:
     """What `together` found, in words; `form` is how its numbers are written."""
-    (low, high), seeds = found["interval"], found["seeds"]
-    between = (
-        f", 95 % interval {low:{form}} to {high:{form}}"
-        if seeds >= LEAST
-        else f"; an interval takes {LEAST}"
-    )
+    seeds, interval = found["seeds"], found["interval"] if found["seeds"] >= LEAST else None
+    between = f"; an interval takes {LEAST}"
+    if interval:
+        between = f", 95 % interval {interval[0]:{form}} to {interval[1]:{form}}"
     of = f"{seeds} seed{'s' * (seeds > 1)}"
     return f"{found['iqm']:{form}} (interquartile mean of {of}{between})"
 
@@ -111,7 +183,8 @@ def profile(scores: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, ...
     above = scores[:, None] > thresholds
     if len(scores) < LEAST:
         return above.mean(axis=0), *np.full((2, len(thresholds)), np.nan)
-    low, high = limits(resampled(len(scores)) @ above / len(scores))
+    counts = counts_of(resamples(len(scores))[0], len(scores))
+    low, high = limits(above.T @ counts.T / len(scores), weights_for(len(scores)))
     return above.mean(axis=0), low, high
 
 
@@ -122,6 +195,8 @@ def improvement(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float
     wins = np.sign(one[:, None] - other) / 2 + 0.5
     if min(wins.shape) < LEAST:
         return float(wins.mean()), np.nan, np.nan
-    mine, theirs = resampled(len(one)), resampled(len(other), stream=1)
+    count = resample_count(max(wins.shape))
+    mine = counts_of(drawn_members(len(one), count), len(one))
+    theirs = counts_of(drawn_members(len(other), count, stream=1), len(other))
     low, high = limits((mine @ wins * theirs).sum(axis=1) / wins.size)
     return float(wins.mean()), float(low), float(high)

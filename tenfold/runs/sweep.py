@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import yaml
@@ -15,14 +16,20 @@ from tenfold.config.mappings import differing, to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
+from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import replace_file, writing
-from tenfold.runs.folder import SWEEP_KIND, is_seeds, origin, read_settings, write_settings
-from tenfold.runs.metrics import latest_row, rank, read_rows
+from tenfold.runs.folder import SWEEP_KIND, is_run, is_seeds, origin, read_settings, write_settings
+from tenfold.runs.metrics import latest_row, outcome, read_rows
 from tenfold.runs.names import FolderLock, Target, install, settled
-from tenfold.runs.schema import SWEEP, SWEPT, read_json
+from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.seeds import SeedsFolder, alone
+from tenfold.runs.statistics import interquartile_mean
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
+
+
+Row = dict[str, Any]
+Outcome = tuple[float | None, float]  # as `outcome` in runs/metrics.py has it
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,8 @@ class SweepFolder:
 
     @property
     def study(self) -> str:
-        return f"sqlite:///{(self.path / STUDY).absolute()}"
+        """Where others, such as Optuna's dashboard, find the study."""
+        return f"sqlite:///{quote(str((self.path / STUDY).absolute()))}"
 
     def seeds_in(self, name: str, run: Run, seeds: tuple[int, ...]) -> SeedsFolder:
         """Of a trial, or of what is confirmed; a new one unless it is there already."""
@@ -69,6 +77,20 @@ class SweepFolder:
         if made.lock:
             made.lock.release()  # the sweep's own is enough
         return made
+
+    def seeds_of_trial(self, number: int, run: Run) -> SeedsFolder:
+        """Those of a trial, which are never replaced: others there are a person's to look at."""
+        path = self.path / f"trial-{number}"
+        if path.exists():
+            advice = f"put back what was there, or delete {path}; it is then trained anew"
+            if not is_seeds(path):
+                raise UserError(f"{path} holds no seeds that can be read (seeds.json): {advice}.")
+            there = SeedsFolder.open(path)
+            if there.seeds != self.plan.seeds:
+                raise UserError(f"{path} holds other seeds than the sweep's: {advice}.")
+            if other := next(iter(differing(to_mapping(there.run), to_mapping(run))), ""):
+                raise UserError(f"{path} was trained with another {other} than drawn: {advice}.")
+        return self.seeds_in(path.name, run, self.plan.seeds)
 
     @classmethod
     def create(cls, target: Target, run: Run, plan: Plan) -> "SweepFolder":
@@ -115,7 +137,49 @@ class SweepFolder:
         replace_file(self.path / RESULTS, json.dumps(found, indent=1).encode())
 
     def results(self) -> dict[str, Any]:
-        return read_json(self.path / RESULTS, SWEPT, f"`tenfold resume {self.path}` writes it anew")
+        advice = f"`tenfold resume {self.path}` writes it anew"
+        found = read_json(self.path / RESULTS, SWEPT, advice)
+        if wrong := misfit_of_results(found):
+            raise UserError(f"{self.path / RESULTS}: {wrong}; {advice}.")
+        return found
+
+    def best_text(self) -> str:
+        """What best.yaml holds."""
+        path = self.path / BEST
+        advice = f"`tenfold resume {self.path}` writes it anew"
+        try:
+            return path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            words = getattr(error, "strerror", None) or "it is no text"
+            raise UserError(f"{path} cannot be read ({words}): {advice}.") from None
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether it may be a parameter's value."""
+    return value is None or isinstance(value, str | bool) or is_number(value)
+
+
+def misfit_of_results(found: Row) -> str:
+    """What does not go together in results.json; empty where all does."""
+    rows = found["trials"]
+    numbers = [row["number"] for row in rows]
+    if len(set(numbers)) < len(numbers):
+        return "a trial is there twice"
+    best = next((row for row in rows if row["number"] == found["winner"]), None)
+    if best is None or best["value"] is None:
+        return f"the winner, trial {found['winner']}, is none of its trials that have a value"
+    for row in rows:
+        where = f"trial {row['number']}"
+        if row["value"] is not None and row["params"].keys() != best["params"].keys():
+            return f"{where} has other parameters than the winner"
+        if not all(is_scalar(value) for value in row["params"].values()):
+            return f"{where} has a parameter that is no value of a setting"
+        if not all(step.isdecimal() for step in (*row["values"], *row.get("successes", ()))):
+            return f"{where} has a step that is no number"
+    for name, own in found["confirmed"].items():
+        if "iqm" in own and (wrong := misfit(own, POOLED, f"confirmed.{name}")):
+            return wrong
+    return ""
 
 
 def write_plan(path: Path, about: dict[str, Any], plan: Plan) -> None:
@@ -127,23 +191,69 @@ def about_sweep(path: Path) -> dict[str, Any]:
     return read_json(path / PLAN, SWEEP, "put back what was there, or start a new sweep")
 
 
-def scores_of(path: Path) -> dict[int, float]:
-    """A run's evaluations by their steps: what the best checkpoint has most of."""
+def outcomes_of(path: Path) -> dict[int, Outcome]:
+    """A run's evaluations by their steps."""
     return {
-        row["step"]: rank(row)[1]
+        row["step"]: outcome(row)
         for row in read_rows(path / "metrics.jsonl", episodes=False)
         if row["kind"] != "train"
     }
 
 
-def evaluations(paths: Sequence[Path]) -> list[tuple[int, np.ndarray]]:
-    """The first, second, … evaluation that every run has: a step, and the scores of all. (Actors in
-    processes may bring runs a few steps apart.)"""
-    found = [list(scores_of(path).items()) for path in paths]
-    return [
-        (those[0][0], np.array([score for _, score in those]))
-        for those in zip(*found, strict=False)
-    ]
+def evaluations(paths: Sequence[Path]) -> list[tuple[int, list[Outcome]]]:
+    """The first, second, … evaluation that every run has: a step, and the outcomes of all. (Actors
+    in processes may bring runs a few steps apart.)"""
+    found = [list(outcomes_of(path).items()) for path in paths]
+    return [(those[0][0], [outcome for _, outcome in those]) for those in zip(*found, strict=False)]
+
+
+def require_run(path: Path) -> None:
+    """Refuses a seed's folder that holds something, and no run that can be read: to train it anew
+    would replace what a person may mend."""
+    if not path.exists() or is_run(path):
+        return
+    if not path.is_dir() or (path / "run.json").exists() or checkpoint_steps(path):
+        raise UserError(
+            f"{path} holds no run that can be read (run.json): put back what was there, or delete "
+            "it; it is then trained anew."
+        )
+
+
+def require_metrics(folder: SeedsFolder, until: int) -> None:
+    """Refuses evaluations that are gone from a run which has come as far as that."""
+    for path in folder.members:
+        whole = len(outcomes_of(path)) >= until // folder.run.eval_every
+        if not whole and (steps := checkpoint_steps(path)) and steps[-1] >= until:
+            raise UserError(
+                f"{path / 'metrics.jsonl'} has lost evaluations: put back what was there, or "
+                f"delete {path}; it is then trained anew."
+            )
+
+
+def pooled(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of several seeds: interquartile means. A seed that tells of no success while others do has
+    none."""
+    rates = success_rates(outcomes)
+    scores = np.array([score for _, score in outcomes])
+    success = float(interquartile_mean(np.array(rates))) if rates else None
+    return success, float(interquartile_mean(scores))
+
+
+def success_rates(outcomes: Sequence[Outcome]) -> list[float]:
+    """Of each seed; empty where none tells of any."""
+    told = any(rate is not None for rate, _ in outcomes)
+    return [rate or 0.0 for rate, _ in outcomes] if told else []
+
+
+def order_of(row: Row) -> tuple[float, float]:
+    """By what trials are ranked, as the best checkpoints of a run are: successes first, of equal
+    ones the score. The best is the greatest."""
+    return row.get("success") or 0.0, row["value"]
+
+
+def told_outcome(success: float | None, score: float) -> str:
+    """In words."""
+    return f"{score:.2f}" if success is None else f"success {success:.1%}, {score:.2f}"
 
 
 def about_of_sweep(path: Path) -> str:

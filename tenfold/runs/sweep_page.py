@@ -1,6 +1,7 @@
 """The page of a sweep: what was found, which parameters matter, the trials side by side and over
 training, and the winner beside the default on held-out seeds."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,7 @@ from tenfold.runs.page import (
     table,
 )
 from tenfold.runs.statistics import sentence
-from tenfold.runs.sweep import BEST, STUDY, SweepFolder, about_sweep
-
-Row = dict[str, Any]
+from tenfold.runs.sweep import Row, SweepFolder, about_sweep, order_of, told_outcome
 
 
 def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
@@ -40,11 +39,9 @@ def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
         Section("", summary(found) + paragraph(found["verdict"]) * bool(found.get("verdict"))),
         *drawings(found, logarithmic),
         Section("Trials", trials_table(rows, found.get("winner"))),
-        Section("Winner", preformatted((folder.path / BEST).read_text())),
+        Section("Winner", preformatted(folder.best_text())),
         settings_section(folder.run, {"search": show_search(folder), "pruner": folder.plan.pruner}),
-        Section(
-            "Study", preformatted(f"optuna-dashboard sqlite:///{(folder.path / STUDY).absolute()}")
-        ),
+        Section("Study", preformatted(f"optuna-dashboard {shlex.quote(folder.study)}")),
         *origin_sections(about_sweep(folder.path)),
     ]
     path = out or folder.path / "report.html"
@@ -65,7 +62,7 @@ def summary(found: Row) -> str:
     winner = next((row for row in found["trials"] if row["number"] == found.get("winner")), None)
     if winner:
         cells[f"winner, trial {winner['number']}"] = (
-            f"{winner['value']:.2f} ({told_params(winner['params'])})"
+            f"{told_row(winner)} ({told_params(winner['params'])})"
         )
     for name, own in found.get("confirmed", {}).items():
         cells[Link(f"{name} on held-out seeds", f"{name}/report.html")] = told_confirmed(own)
@@ -75,9 +72,19 @@ def summary(found: Row) -> str:
 def told_confirmed(own: Row) -> str:
     """What held-out seeds came to, in words."""
     failed = own.get("failed", {})
-    words = [sentence(own)] if "iqm" in own else []
+    words = [f"success {sentence(own['success'], '.1%')}"] if "success" in own else []
+    words += [sentence(own)] if "iqm" in own else []
     words += [f"seed {seed} failed: {why}" for seed, why in failed.items()]
     return "; ".join(words)
+
+
+def told_row(row: Row) -> str:
+    """What a trial came to, in words."""
+    return "–" if row["value"] is None else told_outcome(row.get("success"), row["value"])
+
+
+def tells_success(rows: list[Row]) -> bool:
+    return any("success" in row for row in rows)
 
 
 def told_params(params: Row) -> str:
@@ -90,8 +97,11 @@ def shown(value: Any) -> str:
 
 def drawings(found: Row, logarithmic: set[str]) -> list[Section]:
     rows = found["trials"]
+    charts = [curves_chart(rows, found.get("winner"))]
+    if tells_success(rows):
+        charts.insert(0, curves_chart(rows, found.get("winner"), "successes", "success"))
     drawn = [
-        Section("Over training", chart(curves_chart(rows, found.get("winner")))),
+        Section("Over training", "".join(map(chart, charts))),
         Section("Parallel coordinates", chart(coordinates_chart(rows, logarithmic))),
     ]
     if shares := found.get("importance"):
@@ -101,30 +111,38 @@ def drawings(found: Row, logarithmic: set[str]) -> list[Section]:
     return drawn
 
 
-def curves_chart(rows: list[Row], winner: int | None) -> Chart:
+def curves_chart(
+    rows: list[Row], winner: int | None, column: str = "values", what: str = "evaluation"
+) -> Chart:
     """Each trial's interquartile mean over training: those that ended, those that were pruned, and
     the winner; in the colours of the parallel coordinates."""
     words = {"complete": "", "pruned": ", pruned", "fail": ", failed"}
     lines, shades = [], shades_of(rows)
     for row in sorted(rows, key=lambda r: r["number"] == winner):  # in front of all
-        if row["values"]:
-            steps, values = [int(step) for step in row["values"]], [*row["values"].values()]
+        if own := row.get(column):
+            steps, values = [int(step) for step in own], [*own.values()]
             best = row["number"] == winner
             style = "dots" if best else "" if row["state"] == "complete" else "dash"
-            name = f"trial {row['number']}{', the winner' if best else words[row['state']]}"
+            name = f"trial {row['number']}{', the winner' if best else words.get(row['state'], '')}"
             lines.append(Line(name, steps, values, None, shades[row["number"]], style))
-    return Chart("interquartile mean over a trial's seeds", lines, y="evaluation")
+    return Chart("interquartile mean over a trial's seeds", lines, y=what)
 
 
 def shades_of(rows: list[Row]) -> dict[int, str]:
     """A colour for each trial by its number: from blue for the worst to red for the best, grey
-    where it has no value."""
-    values = [row["value"] for row in rows if row["value"] is not None]
-    spread = np.ptp(values) or 1.0 if values else 1.0
+    where it has no value. Where successes come first, by the place in the order."""
+    valued = [row for row in rows if row["value"] is not None]
+    places = sorted({order_of(row) for row in valued})
+    ranked = tells_success(rows)
+    sizes = {
+        row["number"]: float(places.index(order_of(row))) if ranked else row["value"]
+        for row in valued
+    }
+    least, spread = min(sizes.values(), default=0.0), np.ptp([*sizes.values()] or [0.0]) or 1.0
     return {
         row["number"]: "hsl(0 0% 55%)"
         if row["value"] is None
-        else f"hsl({220 - 220 * (row['value'] - min(values)) / spread:.0f} 75% 50%)"
+        else f"hsl({220 - 220 * (sizes[row['number']] - least) / spread:.0f} 75% 50%)"
         for row in rows
     }
 
@@ -132,16 +150,17 @@ def shades_of(rows: list[Row]) -> dict[int, str]:
 def coordinates_chart(rows: list[Row], logarithmic: set[str]) -> Chart:
     """A line for each trial that has a value, through its parameters to it. Parameters that are
     `logarithmic` are searched on such a scale."""
-    rows = sorted((row for row in rows if row["value"] is not None), key=lambda r: r["value"])
-    names = [*(rows[-1]["params"] if rows else ()), "evaluation"]
-    columns = [
-        place([row["params"][name] for row in rows], name in logarithmic) for name in names[:-1]
-    ]
+    rows = sorted((row for row in rows if row["value"] is not None), key=order_of)
+    params = [*rows[-1]["params"]] if rows else []
+    columns = [place([row["params"][name] for row in rows], name in logarithmic) for name in params]
+    names = [*params, *["success"] * tells_success(rows), "evaluation"]
+    if tells_success(rows):
+        columns.append(place([row.get("success", 0.0) for row in rows]))
     columns.append(place([row["value"] for row in rows]))
     shades = shades_of(rows)
     lines = [
         Line(
-            f"trial {row['number']}: {row['value']:.4g}, {told_params(row['params'])}",
+            f"trial {row['number']}: {told_row(row)}, {told_params(row['params'])}",
             range(len(names)),
             [column[number] for column, _ in columns],
             None,
@@ -166,25 +185,31 @@ def place(values: list[Any], log: bool = False) -> tuple[list[float], list[tuple
         heights = {kind: number * step for number, kind in enumerate(kinds)}
         return [heights[v] for v in values], [(h, shown(kind)) for kind, h in heights.items()]
     array = np.array(values, float)
+    log = log and bool((array > 0).all())
     scaled = np.log(array) if log else array
     low, high = scaled.min(), scaled.max()
+    span = (high - low) or 1.0
     marks = np.linspace(low, high, 5)
-    ticks = [
-        ((mark - low) / (high - low), f"{np.exp(mark) if log else mark:.3g}") for mark in marks
-    ]
-    return ((scaled - low) / (high - low)).tolist(), ticks
+    ticks = [((mark - low) / span, f"{np.exp(mark) if log else mark:.3g}") for mark in marks]
+    return ((scaled - low) / span).tolist(), ticks
 
 
 def trials_table(rows: list[Row], winner: int | None) -> str:
     """The best in front, then those that were pruned or failed."""
-    order = {"complete": 0, "pruned": 1, "fail": 2}
-    rows = sorted(rows, key=lambda r: (order[r["state"]], -(r["value"] or 0.0), r["number"]))
+    states = ["complete", "pruned", "fail"]
+
+    def order(row: Row) -> tuple[Any, ...]:
+        success, score = order_of(row | {"value": row["value"] or 0.0})
+        place = states.index(row["state"]) if row["state"] in states else len(states)
+        return place, -success, -score, row["number"]
+
+    rows = sorted(rows, key=order)
     names = list(dict.fromkeys(name for row in rows for name in row["params"]))
     lines = [
         [
             Link(row["number"], f"trial-{row['number']}/"),
             "winner" if row["number"] == winner else row["state"],
-            "–" if row["value"] is None else f"{row['value']:.2f}",
+            told_row(row),
             " ".join(f"{score:.1f}" for score in row["scores"]),
             *(shown(row["params"].get(name, "–")) for name in names),
             row["why"],

@@ -9,6 +9,7 @@ begins with the next trial meanwhile.
 
 import itertools
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,14 +18,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.config.run import Run, settings_of
-from tenfold.config.search import (
-    Choices,
-    Search,
-    Space,
-    default_drawn,
-    drawn_run,
-    searches,
-)
+from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -32,16 +26,31 @@ from tenfold.runs.folder import is_sweep
 from tenfold.runs.names import Numbered, Target, destination, run_name, turn_latest
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.seeds import SeedsFolder, alone
-from tenfold.runs.statistics import together
-from tenfold.runs.sweep import Plan, SweepFolder, evaluations
+from tenfold.runs.statistics import LEAST, together
+from tenfold.runs.sweep import (
+    STUDY,
+    Plan,
+    SweepFolder,
+    evaluations,
+    order_of,
+    success_rates,
+)
 from tenfold.runs.sweep_page import write_sweep_report
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.many import fit
+from tenfold.training.study import (
+    finished_rows,
+    importances,
+    open_study,
+    require_optuna,
+    study_file,
+)
 from tenfold.training.trials import Confirmation, Trials, carry_out_tasks
 
 PRUNERS = ("median", "hyperband", "none")
 MOST_TRIALS = 100_000
+EVALUATIONS = 5  # of a run that would end before its first
 
 
 @dataclass(frozen=True)
@@ -54,17 +63,6 @@ class SweepResult:
     best: Run | None = None
     interrupted: int = 0
     failed: dict[str, str] = field(default_factory=dict)
-
-
-def require_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise UserError(
-            "A sweep needs Optuna, which is not installed: pip install 'tenfold[sweep]'."
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 def sweep(
@@ -93,12 +91,7 @@ def sweep(
     place = Place.of(run, bool(storage))
     wanted = searches(run, search)
     plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=place.shared)
-    if not 0 < run.eval_every <= run.steps:
-        raise ConfigError(
-            "eval_every",
-            f"= {run.eval_every:,} leaves a run of {run.steps:,} steps without an evaluation, and "
-            "trials are ranked by them: set it to a part of the steps, such as a fifth.",
-        )
+    run = with_evaluations(run, quiet)
     require_guard()
     require_named(run.env)
     if not isinstance(out, Numbered):  # which has a name of its own
@@ -124,6 +117,27 @@ def resume_sweep(path: str | Path, *, jobs: int = 0, quiet: bool = False) -> Swe
     at_once = fit(folder.run, len(folder.plan.seeds), quiet)
     turn_latest(folder.path)
     return carry_out(folder, wanted, jobs, quiet, at_once)
+
+
+def with_evaluations(run: Run, quiet: bool) -> Run:
+    """The run with evaluations on its way: where the first would come after its end, as in a preset
+    that is made short, five of them."""
+    if run.eval_every == 0:
+        raise ConfigError(
+            "eval_every",
+            f"= 0 leaves a run of {run.steps:,} steps without an evaluation, and trials are ranked "
+            "by them: set it to a part of the steps, such as a fifth.",
+        )
+    if run.eval_every <= run.steps:
+        return run
+    every = max(run.steps // EVALUATIONS, 1)
+    if not quiet:
+        print(
+            f"Note: eval_every is {every:,} here, a fifth of the {run.steps:,} steps: trials are "
+            f"ranked by evaluations, and the first would come after {run.eval_every:,}.",
+            file=sys.stderr,
+        )
+    return replace(run, eval_every=every)
 
 
 def plan_of(
@@ -172,58 +186,19 @@ def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
     return target
 
 
-def distribution_of(space: Space) -> Any:
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
-
-    if isinstance(space, Choices):
-        return CategoricalDistribution(space.values)
-    kind: Any = IntDistribution if space.whole else FloatDistribution
-    return kind(space.low, space.high, log=space.log)
-
-
-def study_of(folder: SweepFolder, wanted: tuple[Search, ...]) -> Any:
-    """The study of a sweep, new or as it was left. What a sampler draws at random depends on how
-    many trials there are already, so that a resume does not repeat itself."""
-    import optuna
-
-    run, plan = folder.run, folder.plan
-    storage = optuna.storages.RDBStorage(folder.study)
-    study = optuna.create_study(
-        storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
-    )
-    seed = np.random.SeedSequence((run.seed, len(study.get_trials(deepcopy=False))))
-    study.sampler = optuna.samplers.TPESampler(
-        seed=int(seed.generate_state(1)[0]),
-        n_startup_trials=max(4, min(10, plan.trials // 4)),
-    )
-    study.pruner = {
-        "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=4),
-        "hyperband": lambda: optuna.pruners.HyperbandPruner(run.eval_every, run.steps),
-        "none": optuna.pruners.NopPruner,
-    }[plan.pruner]()
-    default = default_drawn(run, wanted)
-    if default and not study.get_trials(deepcopy=False):
-        study.enqueue_trial(default)  # so that the winner is no worse on the seeds of the trials
-    return study
-
-
 def carry_out(
     folder: SweepFolder, wanted: tuple[Search, ...], jobs: int, quiet: bool, at_once: bool
 ) -> SweepResult:
-    plan, study = folder.plan, study_of(folder, wanted)
-    spaces = {name: distribution_of(s) for one in wanted for name, s in one.spaces.items()}
+    plan, study = folder.plan, open_study(folder, wanted)
     display = Display(f"{folder.title}", 0, 0, quiet)
     place = Place.of(folder.run, plan.shared and folder.run.where == "ray")
     how = "a trial's seeds together" if at_once else f"runs {place.words(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
-    trials = Trials(folder, study, wanted, spaces, display)
     try:
-        stopped = carry_out_tasks(trials, place, jobs, at_once)
-        found: dict[str, Any] = {"trials": [row_of(trial) for trial in finished(study)]}
+        with study_file(folder.path / STUDY):
+            trials = Trials(folder, study, wanted, display)
+            stopped = carry_out_tasks(trials, place, jobs, at_once)
+            found: dict[str, Any] = {"trials": finished_rows(study)}
         winner = winner_of(found["trials"])
         if stopped:
             best = drawn_run(alone(folder.run), wanted, winner["params"]) if winner else None
@@ -253,42 +228,17 @@ def carry_out(
     return SweepResult(folder.path, found, best, 0, confirmation.errors)
 
 
-def finished(study: Any) -> list[Any]:
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-
-
-def row_of(trial: Any) -> dict[str, Any]:
-    """A trial as results.json has it."""
-    return {
-        "number": trial.number,
-        "state": trial.state.name.lower(),
-        "params": trial.params,
-        "value": trial.value,
-        "values": {str(step): value for step, value in sorted(trial.intermediate_values.items())},
-        "scores": trial.user_attrs.get("scores", []),
-        "why": trial.user_attrs.get("why", ""),
-    }
-
-
 def winner_of(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The best at the end; of several that are equal there, the one that was best on its way."""
-    whole = [row for row in rows if row["state"] == "complete"]
+
+    def on_its_way(row: dict[str, Any], column: str) -> float:
+        return float(np.mean([*row.get(column, {}).values()] or [0.0]))
+
     return max(
-        whole, key=lambda row: (row["value"], np.mean([*row["values"].values()])), default=None
+        (row for row in rows if row["state"] == "complete"),
+        key=lambda row: (*order_of(row), *(on_its_way(row, c) for c in ("successes", "values"))),
+        default=None,
     )
-
-
-def importances(study: Any) -> dict[str, float]:
-    """Each parameter's share in what distinguishes good trials; nothing where there are too few."""
-    import optuna
-
-    if len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))) < 4:
-        return {}
-    try:
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        return optuna.importance.get_param_importances(study, evaluator=evaluator)
-    except (ValueError, RuntimeError):  # all of them are equal
-        return {}
 
 
 def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:
@@ -303,7 +253,9 @@ def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:
     last = evaluations(whole)[-1:] if whole else []
     if whole and not failed:
         write_seeds_report(folder)
-    found = together(last[0][1].tolist()) if last else {}
+    found: dict[str, Any] = together([score for _, score in last[0][1]]) if last else {}
+    if last and (rates := success_rates(last[0][1])):
+        found["success"] = together(rates)
     return found | {"failed": {str(seed): words for seed, words in failed.items()}}
 
 
@@ -314,11 +266,20 @@ def verdict(found: dict[str, Any], same: bool) -> str:
         return "No trial beat the default settings: they are the winner."
     if not winner:
         return ""
-    if winner["failed"] or winner["iqm"] <= default.get("iqm", float("-inf")):
+    if winner["failed"] or pair_of(winner) <= pair_of(default):
         return "The winner did not beat the default settings on held-out seeds."
-    if winner["interval"][0] <= default.get("interval", [0.0, float("-inf")])[1]:
-        return (
-            "The winner beat the default settings on held-out seeds, though their intervals "
-            "overlap."
-        )
-    return "The winner beat the default settings on held-out seeds."
+    if pair_of(winner)[0] > pair_of(default)[0]:  # what decided: successes, if told of, or scores
+        winner, default = winner["success"], default.get("success", {})
+    beat = "The winner beat the default settings on held-out seeds"
+    low, high = winner["interval"], default.get("interval")
+    if low is None or (default and high is None):
+        return f"{beat}, which may be chance: an interval takes {LEAST} of them."
+    if high and low[0] <= high[1]:
+        return f"{beat}, though their intervals overlap."
+    return f"{beat}."
+
+
+def pair_of(held_out: Mapping[str, Any]) -> tuple[float, float]:
+    """Successes and scores, as trials are ranked by; of seeds that all failed the least."""
+    success = held_out.get("success", {}).get("iqm", 0.0)
+    return success, held_out.get("iqm", float("-inf"))

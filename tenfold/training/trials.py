@@ -16,13 +16,23 @@ from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
 from tenfold.runs.seeds import SeedsFolder, alone
-from tenfold.runs.statistics import interquartile_mean
-from tenfold.runs.sweep import SweepFolder, evaluations, scores_of, steps_of
+from tenfold.runs.sweep import (
+    Outcome,
+    SweepFolder,
+    evaluations,
+    outcomes_of,
+    pooled,
+    require_metrics,
+    require_run,
+    steps_of,
+    told_outcome,
+)
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.loop import Finished, resume, train
 from tenfold.training.many import Many, Member
 from tenfold.training.pool import Tasks
+from tenfold.training.study import as_number, distributions, draw, row_of
 from tenfold.training.together import train_together
 
 ENDED = {"PRUNED": "pruned", "FAIL": "failed"}
@@ -63,7 +73,7 @@ def advance(
 def is_at(path: Path, run: Run, until: int) -> bool:
     """Whether a run is as far as that, evaluation and all."""
     steps = checkpoint_steps(path) if is_run(path) else []
-    return bool(steps) and steps[-1] >= until and len(scores_of(path)) >= until // run.eval_every
+    return bool(steps) and steps[-1] >= until and len(outcomes_of(path)) >= until // run.eval_every
 
 
 def rungs_of(run: Run, pruner: str) -> list[int]:
@@ -118,16 +128,16 @@ class Trials(Runs):
         folder: SweepFolder,
         study: Any,
         wanted: tuple[Search, ...],
-        spaces: dict[str, Any],
         display: Display,
     ) -> None:
         """Trials that were under way go on."""
         super().__init__(display)
-        self.folder, self.study, self.wanted, self.spaces = folder, study, wanted, spaces
+        self.folder, self.study, self.wanted = folder, study, wanted
+        self.spaces = distributions(wanted)
         self.rungs = rungs_of(folder.run, folder.plan.pruner)
         self.going: dict[int, Going] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
-        self.best: tuple[float, int] | None = None
+        self.best: Any = None  # the best trial that has ended
         for one in study.get_trials(deepcopy=False):
             self.begun += one.state.name != "WAITING"
             self.count(one)
@@ -146,14 +156,13 @@ class Trials(Runs):
 
     def start(self, trial: Any) -> None:
         """Draws the settings; those that do not fit one another fail the trial."""
-        drawn = {name: trial._suggest(name, space) for name, space in self.spaces.items()}
+        drawn = draw(self.study, self.folder, trial, self.spaces)
         try:
             run = drawn_run(alone(self.folder.run), self.wanted, drawn)
-            seeds = self.folder.plan.seeds
-            folder = self.folder.seeds_in(f"trial-{trial.number}", run, seeds)
         except ConfigError as error:
             self.fail(trial, str(error))
             return
+        folder = self.folder.seeds_of_trial(trial.number, run)
         self.going[trial.number] = going = Going(trial, folder)
         self.send(going)
 
@@ -162,6 +171,7 @@ class Trials(Runs):
         number, folder, until = going.trial.number, going.folder, self.rungs[going.rung]
         for seed in folder.seeds:
             run, path = folder.run_of(seed), folder.member(seed)
+            require_run(path)
             if not is_at(path, run, until):
                 going.waiting.add(seed)
                 self.queue.append(((number, seed), (to_mapping(run), str(path.absolute()), until)))
@@ -192,14 +202,17 @@ class Trials(Runs):
             return
         found = evaluations(folder.members)
         if len(found) < until // folder.run.eval_every:
+            require_metrics(folder, until)
             return  # it was stopped on its way, and a resume goes on
+        outcomes = {step: pooled(seeds) for step, seeds in found}
+        trial.set_user_attr("scores", [score for _, score in found[-1][1]])
+        trial.set_user_attr("evaluations", outcomes)
         known = self.study._storage.get_trial(trial._trial_id).intermediate_values
-        for step, scores in found:
+        for step, outcome in outcomes.items():
             if step not in known:
-                trial.report(float(interquartile_mean(scores)), step)
-        trial.set_user_attr("scores", found[-1][1].tolist())
+                trial.report(as_number(*outcome), step)
         if until == self.rungs[-1]:
-            self.tell(trial, float(interquartile_mean(found[-1][1])))
+            self.tell(trial, outcomes[found[-1][0]])
         elif trial.should_prune():
             self.tell(trial, None, "PRUNED")
         else:
@@ -210,9 +223,10 @@ class Trials(Runs):
         trial.set_user_attr("why", why)
         self.tell(trial, None, "FAIL")
 
-    def tell(self, trial: Any, value: float | None, state: str = "COMPLETE") -> None:
+    def tell(self, trial: Any, outcome: Outcome | None, state: str = "COMPLETE") -> None:
         from optuna.trial import TrialState
 
+        value = as_number(*outcome) if outcome else None
         one = self.study.tell(trial, value, TrialState[state])
         best = self.best
         self.count(one)
@@ -223,16 +237,21 @@ class Trials(Runs):
         if state == "FAIL":
             words = f"failed: {one.user_attrs['why']}"
         elif state == "PRUNED":
-            words = f"{one.value:.2f}, pruned at step {one.last_step:,}"
+            words = f"{self.told(one)}, pruned at step {one.last_step:,}"
         else:
-            words = f"{one.value:.2f}{'' if self.best == best else ', the best so far'}"
+            words = f"{self.told(one)}{'' if self.best is best else ', the best so far'}"
         self.display.say(f"trial {one.number} ({drawn}): {words}")
 
     def count(self, one: Any) -> None:
         self.pruned += one.state.name == "PRUNED"
         self.failed += one.state.name == "FAIL"
-        better = one.state.name == "COMPLETE" and (self.best is None or one.value > self.best[0])
-        self.best = (one.value, one.number) if better else self.best
+        if one.state.name == "COMPLETE" and (not self.best or one.value > self.best.value):
+            self.best = one
+
+    def told(self, one: Any) -> str:
+        """What a trial came to, in words."""
+        row = row_of(one)
+        return told_outcome(row.get("success"), row["value"])
 
     # what is shown
 
@@ -246,8 +265,8 @@ class Trials(Runs):
         told += [f"{self.failed} failed"] * bool(self.failed)
         words = f"{over} of {trials}{f' ({chr(44).join(told)})' if told else ''}"
         self.display.steps = self.ended_steps + (trials - over) * self.full
-        best = {"best": f"{self.best[0]:.2f} (trial {self.best[1]})"} if self.best else {}
-        self.display.show(self.steps(), {"trials done": words, **best})
+        best = self.best and {"best": f"{self.told(self.best)} (trial {self.best.number})"}
+        self.display.show(self.steps(), {"trials done": words, **(best or {})})
 
 
 def again(study: Any, one: Any) -> Any:

@@ -1,6 +1,7 @@
 """Metrics in bounded memory: numbers worked out by hand, extremes kept, files that are being
 written, and what several runs say together."""
 
+import itertools
 import json
 import tracemalloc
 from pathlib import Path
@@ -12,12 +13,16 @@ import pytest
 from tenfold.runs import digest as module
 from tenfold.runs.digest import BINS, KEPT, Course, Digest, Histogram, aligned, merged
 from tenfold.runs.statistics import (
+    LEAST,
+    LEAST_MEDIAN,
     aggregates,
     bootstrap_interval,
     improvement,
     interquartile_mean,
     interval_of,
     profile,
+    sentence,
+    together,
 )
 
 
@@ -147,9 +152,53 @@ def test_the_interval_is_that_of_resampled_members() -> None:
     assert (apart < 0.1 * values.std(axis=0)).all()
 
 
+def test_of_few_seeds_the_ends_are_those_of_all_resamples_there_are() -> None:
+    """All 5⁵ of five seeds, each as likely: of the sorted means the 79th from either side, since
+    2.5 % of 3,125 are 78.1. And twice the values have twice the interval."""
+    values = np.array([201.8, 215.3, 303.0, 352.0, 408.9])
+    means = np.sort(
+        [interquartile_mean(values[[*k]]) for k in itertools.product(range(5), repeat=5)]
+    )
+    low, high = bootstrap_interval(values)
+    assert (low, high) == (pytest.approx(means[78]), pytest.approx(means[-79]))
+    both = bootstrap_interval(np.stack([values, 2 * values], axis=1))
+    assert np.allclose(both, [[low, 2 * low], [high, 2 * high]])
+
+
+@pytest.mark.parametrize("seeds", [9, 12, 64])
+def test_the_ends_of_an_interval_are_stable_to_a_hundredth_of_it(seeds: int) -> None:
+    values = np.random.default_rng(seeds).normal(300, 50, seeds)
+    drawn = np.random.default_rng(7).integers(seeds, size=(100_000, seeds))
+    low, high = np.quantile(interquartile_mean(values[drawn].T), [0.025, 0.975])
+    apart = np.abs(np.array(bootstrap_interval(values)) - [low, high])
+    assert (apart < 0.01 * (high - low)).all()
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3, 4])
+def test_fewer_than_five_seeds_carry_no_interval(seeds: int) -> None:
+    """Of three, 1 resample of 27 is the lowest seed three times; of four, 13 of 256 hold it at
+    least three times, and the quarters are cut: more than 2.5 %, so the ends would be least and
+    most."""
+    values = [100.0 * seed for seed in range(seeds)]
+    found = together(values)
+    assert found["interval"] is None and np.isnan(bootstrap_interval(np.array(values))).all()
+    assert sentence(found).endswith("; an interval takes 5)") and "95 %" not in sentence(found)
+    assert np.isnan(interval_of(np.mean, np.array(values))[1:]).all()
+
+
+def test_an_interval_reaches_neither_the_least_nor_the_most_of_different_seeds() -> None:
+    for name, estimate in aggregates(20.0).items():
+        least = LEAST_MEDIAN if name == "median" else LEAST
+        for seeds in (least, least + 1, 12):
+            values = np.arange(seeds, dtype=float)
+            _, low, high = interval_of(estimate, values, least)
+            ends = sorted((estimate(values[:1]), estimate(values[-1:])))
+            assert ends[0] < low < high < ends[1], (name, seeds)
+
+
 def test_groups_of_scores_side_by_side() -> None:
-    good, bad = np.array([3.0, 4.0, 5.0, 6.0]), np.array([1.0, 2.0, 3.0, 10.0])
-    # of 16 pairs 11 are won and one is even: 3 over 1, 2; 4, 5, 6 over 1, 2, 3; never over 10
+    good, bad = np.repeat([3.0, 4.0, 5.0, 6.0], 2), np.repeat([1.0, 2.0, 3.0, 10.0], 2)
+    # of 16 kinds of pairs 11 are won and one is even: 3 over 1, 2; 4, 5, 6 over 1, 2, 3; never over 10
     middle, low, high = improvement(good, bad)
     assert middle == (11 + 0.5) / 16 and 0 <= low <= middle <= high <= 1
     assert improvement(good, good + 100)[:2] == (0.0, 0.0)

@@ -88,13 +88,13 @@ def rows_of(gain: float, seed: int = 0, steps: int = 1000) -> list[dict[str, Any
 
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
-    """Two experiments of four seeds each, one much better than the other, in a folder with a name
+    """Two experiments of five seeds each, one much better than the other, in a folder with a name
     that is markup."""
     home = tmp_path / NASTY.replace("/", "")
     home.mkdir()
     for name, gain, lr in (("good", 1.0, 1e-3), ("bad", 0.1, 2e-3)):
         run = Run.of({"env": "CartPole-v1", "steps": 1000, "agent": {"lr": lr}})
-        folder = SeedsFolder.create(home / f"{name}<b>", run, (0, 1, 2, 3))
+        folder = SeedsFolder.create(home / f"{name}<b>", run, (0, 1, 2, 3, 4))
         for seed in folder.seeds:
             RunFolder.create(folder.member(seed), folder.run_of(seed)).__exit__()
             written(folder.member(seed), rows_of(gain, seed))
@@ -153,14 +153,14 @@ def test_a_folder_of_experiments_is_compared(
     assert "Sample efficiency: evaluation (greedy)" in titles and "Performance profiles" in titles
     course = next(own for own in found.charts if own["title"].startswith("Sample"))
     whole = {line["name"]: line for line in course["lines"] if line["style"] != "thin"}
-    assert set(whole) == {"good<b>", "bad<b>"} and len(course["lines"]) == 2 + 8
+    assert set(whole) == {"good<b>", "bad<b>"} and len(course["lines"]) == 2 + 10
     xs = course["xs"][whole["good<b>"]["x"]]
     assert xs == [200, 400, 600, 800, 1000]
     # each seed's last evaluation, the middle two of four
-    last = sorted(rows_of(1.0, seed)[-1]["mean_return"] for seed in range(4))
-    assert whole["good<b>"]["y"][-1] == pytest.approx((last[1] + last[2]) / 2, rel=1e-4)
-    assert last[0] <= whole["good<b>"]["low"][-1] <= whole["good<b>"]["high"][-1] <= last[3]
-    for words in ("agent.lr", "0.002", "good<b> over bad<b>1.00 (1.00 to 1.00)", "4 seeds"):
+    last = sorted(rows_of(1.0, seed)[-1]["mean_return"] for seed in range(5))
+    assert whole["good<b>"]["y"][-1] == pytest.approx(sum(last[1:4]) / 3, rel=1e-4)
+    assert last[0] < whole["good<b>"]["low"][-1] < whole["good<b>"]["high"][-1] < last[4]
+    for words in ("agent.lr", "0.002", "good<b> over bad<b>1.00 (1.00 to 1.00)", "5 seeds"):
         assert words in found.words, words
     assert "update 75.0% · env 25.0%" in found.words
     assert NASTY in titles  # a column's name
@@ -227,7 +227,7 @@ def test_runs_that_end_at_different_steps_are_compared_where_all_have_been(two: 
     assert f"The runs end at different steps ({ends}): scores are those at step 400" in found.words
     (good,) = (line for line in re.findall(r"good<b>dqn.*?of 1,000([\d.]+)", found.words))
     assert 380 < float(good) < 420 and "of 1,0001,200.00" in found.words  # (2 + 4) / 2 · 400
-    assert "No interval for short (2): it takes 3 runs." in found.words
+    assert "No interval for short (2): it takes 5 runs." in found.words
     assert not re.search(r"short1,200 \(", found.words)
     (drawn,) = (one for one in found.charts if one["title"].startswith("Performance"))
     bands = {line["name"]: line["low"] is not None for line in drawn["lines"]}
@@ -311,7 +311,7 @@ def test_the_screen_shows_every_run_and_what_is_new(two: Path) -> None:
         return console.export_text()
 
     text = shown()
-    assert "8 finished" in text and text.count("1,000") == 8 and "good<b> seed-0" not in text
+    assert "10 finished" in text and text.count("1,000") == 10 and "good<b> seed-0" not in text
     assert "good<b> seed 0" in text and "update 75% env 25%" in text and "▁" in text
     lock = FolderLock(member)
     written(member, rows_of(1.0, 0, steps=400))
@@ -324,9 +324,9 @@ def test_the_screen_shows_every_run_and_what_is_new(two: Path) -> None:
     lock.release()
     screen.look()
     assert "stopped at step 600" in shown()
-    assert "runs 1 to 3 of 8" in shown(height=16)
+    assert "runs 1 to 3 of 10" in shown(height=16)
     screen.first += 2
-    assert "runs 3 to 5 of 8" in shown(height=16)
+    assert "runs 3 to 5 of 10" in shown(height=16)
 
 
 def test_names_move_no_cursor(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_watch_prints_one_screen_where_there_is_no_terminal(
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in two.rglob("*")}
     done = here("watch", two)
-    assert done.returncode == 0 and "8 finished" in done.stdout and "bad<b> seed 3" in done.stdout
+    assert done.returncode == 0 and "10 finished" in done.stdout and "bad<b> seed 4" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == before
 
 
@@ -417,7 +417,7 @@ def test_q_ends_watching_and_leaves_the_terminal_as_it_was(
         assert termios.tcgetattr(terminal) == before
     os.close(leader)
     shown = b"".join(seen).decode()
-    assert "good<b> seed 3" in shown and "8 finished" in shown and "q quits" in shown
+    assert "good<b> seed 4" in shown and "10 finished" in shown and "q quits" in shown
     assert shown.index("\x1b[?1049h") < shown.index("\x1b[?1049l")  # the other screen, and back
     assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == files
 
@@ -440,4 +440,4 @@ def test_a_folder_that_cannot_be_read_is_left_out_with_its_sentence_unless_it_wa
     assert "good<b>" in found.words
     named = here("report", two / "good<b>", two / "lost")
     assert named.returncode == 2 and "has lost its config.yaml" in named.stderr
-    assert "8 finished" in here("watch", two).stdout
+    assert "10 finished" in here("watch", two).stdout

@@ -123,7 +123,7 @@ def test_one_of_several_seeds_is_packed_with_what_all_came_to(
     file = ten.pack(tmp_path / "two" / "seed-1", tmp_path / "one.zip", episodes=0)
     with opened(file) as folder:
         card = (folder / "README.md").read_text()
-    assert "interquartile mean of 2 seeds; an interval takes 3" in card
+    assert "interquartile mean of 2 seeds; an interval takes 5" in card
     assert not list(tmp_path.glob("all.*"))
 
 

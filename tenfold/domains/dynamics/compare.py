@@ -40,7 +40,13 @@ from tenfold.runs.page import (
     table,
 )
 from tenfold.runs.schema import NAME, TEXT, Schema, read_json
-from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, sentence, together
+from tenfold.runs.statistics import (
+    LEAST,
+    bootstrap_interval,
+    interquartile_mean,
+    sentence,
+    together,
+)
 from tenfold.training.many import Many, Member, run_many, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -234,8 +240,7 @@ def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
     for policy, row in rows.items():
         numbers = ["–"] * (2 + len(instant))
         if error := row.get("field_error"):
-            low, high = error["interval"]
-            numbers[:2] = f"{error['iqm']:.3f}", f"{low:.3f} to {high:.3f}"
+            numbers[:2] = f"{error['iqm']:.3f}", interval_words(error)
         if error := row.get("instant_error"):
             numbers[2] = f"{error['iqm']:.3f}"
         r2 = [f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks]
@@ -248,6 +253,14 @@ def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
+def interval_words(pooled: dict[str, Any]) -> str:
+    """Of what `together` found."""
+    if pooled["interval"] is None:
+        return f"takes {LEAST} seeds"
+    low, high = pooled["interval"]
+    return f"{low:.3f} to {high:.3f}"
+
+
 # figure and page
 
 
@@ -256,7 +269,9 @@ def write_page(
 ) -> None:
     """Writes the picture and the page; `rows` are the results of each policy."""
     drawn = charts_of(rows)
-    whole = f"{title}: interquartile means, 95 % intervals"
+    few = any(row["elbo"]["interval"] is None for row in rows.values())
+    intervals = f"; intervals take {LEAST} seeds" if few else ", 95 % intervals"
+    whole = f"{title}: interquartile means{intervals}"
     replace_file(path / "compare.png", as_png(figure_of(drawn, whole, columns=2)))
     errors = {
         policy: sentence(row["field_error"]) for policy, row in rows.items() if "field_error" in row
@@ -274,7 +289,7 @@ def write_page(
 
 def charts_of(rows: dict[str, dict[str, Any]]) -> list[Chart]:
     """The field's error over steps and R² over horizons: interquartile means over seeds with their
-    95 % intervals."""
+    95 % intervals, where these are enough."""
     errors, foretold = [], []
     for number, (policy, row) in enumerate(rows.items()):
         ahead = np.arange(1, len(row["r2"]) + 1)
@@ -291,5 +306,5 @@ def charts_of(rows: dict[str, dict[str, Any]]) -> list[Chart]:
 
 def line_of(policy: str, x: Any, values: np.ndarray, colour: int) -> Line:
     """Of values [seeds, x]."""
-    middle, band = interquartile_mean(values), bootstrap_interval(values)
-    return Line(policy, x, middle, band, colour, "dots", run=policy)
+    band = bootstrap_interval(values) if len(values) >= LEAST else None
+    return Line(policy, x, interquartile_mean(values), band, colour, "dots", run=policy)

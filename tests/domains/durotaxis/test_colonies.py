@@ -349,7 +349,7 @@ def test_seeds_tell_successes_and_steps_to_the_goal(
     assert found["success_rate"]["iqm"] == 0.75 and found["steps_to_goal"]["iqm"] == 50.0
     page = write_seeds_report(folder).read_text()
     assert (
-        "75.0% (interquartile mean of 2 seeds; an interval takes 3)" in page
+        "75.0% (interquartile mean of 2 seeds; an interval takes 5)" in page
         and "<td>40.0</td>" in page
     )
     assert "<h2>Components</h2>" in page and '"title":"reward: ' in page
