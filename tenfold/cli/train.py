@@ -10,6 +10,7 @@ from tenfold.cli.flags import (
     add_run,
     add_setting,
     add_settings,
+    add_trust,
     chosen_run,
     number_of_jobs,
     settings_given,
@@ -78,6 +79,19 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    train.add_argument(
+        "--init",
+        metavar="RUN",
+        help="begin with the weights of another run, a folder or an archive (networks, and running "
+        "statistics of observations; all else begins anew)",
+    )
+    train.add_argument(
+        "--checkpoint",
+        default="last",
+        metavar="last|best|STEP",
+        help="which checkpoint of --init (last)",
+    )
+    add_trust(train)
     add_track(train)
     add_callbacks(train)
     add_settings(train, given)
@@ -97,6 +111,11 @@ def train(arguments: argparse.Namespace) -> int:
         )
     if arguments.storage is not None and (arguments.seeds is None or not arguments.storage):
         raise UserError("--storage is for seeds on a Ray cluster: give --seeds and --where ray.")
+    if arguments.init is None and (arguments.checkpoint != "last" or arguments.trust):
+        flag = "--trust" if arguments.trust else "--checkpoint"
+        raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
+    if arguments.init == "":
+        raise UserError("--init is empty: name a run's folder or archive, or leave it out.")
     run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
     from tenfold.runs.names import run_name
 
@@ -104,6 +123,9 @@ def train(arguments: argparse.Namespace) -> int:
         "name": run_name(arguments.what, run),
         "overwrite": arguments.overwrite,
         "quiet": arguments.quiet,
+        "init": arguments.init,
+        "checkpoint": arguments.checkpoint,
+        "trust": arguments.trust,
     }
     if arguments.seeds is not None:
         from tenfold.training.many import train_seeds
