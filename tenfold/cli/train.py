@@ -14,6 +14,7 @@ from tenfold.cli.flags import (
     chosen_run,
     number_of_jobs,
     settings_given,
+    whole_number_or_none,
 )
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.leaves import leaves_of
@@ -210,6 +211,11 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
         "resume", help="go on with a run, as if it had never stopped", allow_abbrev=False
     )
     add_run(resume)
+    resume.add_argument(
+        "--more",
+        metavar="STEPS",
+        help="go on so many steps beyond the end that the run was to have (--steps: to that step)",
+    )
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
     add_track(resume)
@@ -231,13 +237,14 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
     change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
+    change["more"] = whole_number_or_none(arguments.more, "--more", 1)
     from tenfold.runs.folder import is_seeds, is_sweep
 
     if is_sweep(path):
         from tenfold.cli.sweep import finish_sweep
         from tenfold.training.sweep import resume_sweep
 
-        if change["settings"]:
+        if change["settings"] or arguments.more is not None:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
         if arguments.track is not None:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")

@@ -301,15 +301,17 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     raise ConfigError(key, f"= {show(value)} is not {allowed}.")
 
 
-def importable(function: Any, key: str) -> str:
-    """The name of a function, module:name, by which other processes find it too."""
-    module = getattr(function, "__module__", "")
-    name = f"{module}:{getattr(function, '__qualname__', '')}"
-    if module == "__main__" or not OWN.fullmatch(name) or own(name) is not function:
+def importable(thing: Any, key: str) -> str:
+    """The name of a function or a class, module:name, by which other processes find it too. In
+    `__main__` those find it that run the same program."""
+    module = getattr(thing, "__module__", "")
+    name = f"{module}:{getattr(thing, '__qualname__', '')}"
+    if not OWN.fullmatch(name) or own(name) is not thing:
+        what = "class" if isinstance(thing, type) else "function"
         raise ConfigError(
             key,
-            f"= {function!r:.60} cannot be written into the run's settings: put the function into "
-            "a module of its own and write my_module:its_name.",
+            f"= {thing!r:.60} cannot be written into the run's settings: put the {what} into a "
+            "module of its own and write my_module:its_name.",
         )
     return name
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.changes import changed_run, changes, constant_from
+from tenfold.config.changes import changed_run, changes, constant_from, new_end
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run, settings_of
 from tenfold.core.errors import ConfigError, UserError
@@ -93,15 +93,18 @@ def resume(
     env: Any = None,
     callbacks: Sequence[Any] = (),
     report: bool = True,
+    more: int | None = None,
+    track: str | Sequence[str] | None = None,
 ) -> Result:
     """Goes on from the latest whole checkpoint of a run, given by its folder or by what `train`
-    returned, as if it had never stopped; `steps` sets a new end, `engine` another engine (then
-    numbers differ in their last bits), `settings` whatever else can change
-    (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
-    function."""
+    returned, as if it had never stopped; `steps` sets a new end, `more` one so many steps later,
+    `engine` another engine (then numbers differ in their last bits), `settings` whatever else can
+    change (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
+    function. `track` is that of `train`."""
     folder, run = RunFolder.open(Path(getattr(path, "path", path)))
     lend(run.env, env)
-    given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
+    given = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
+    callbacks = (*callbacks, *trackers_named(track))
     with folder:
         run, refused = changed_run(run, merge(settings or {}, given)), []
         while True:

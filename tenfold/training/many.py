@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tenfold.config.changes import new_end
 from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run, settings_of
 from tenfold.core.errors import ActorFault, ConfigError, UserError
@@ -258,12 +259,13 @@ def resume_seeds(
     settings: dict[str, Any] | None = None,
     jobs: int = 0,
     quiet: bool = False,
-    track: str | None = None,
+    track: str | Sequence[str] | None = None,
+    more: int | None = None,
 ) -> SeedsResult:
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
     folder, trackers = SeedsFolder.open(Path(path)), trackers_named(track)
-    given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
+    given = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
         run = changed_seeds(folder.run, change)
