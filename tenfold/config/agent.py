@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenfold.config.notation import nearest, show
 from tenfold.config.schema import Config, Decided, hints
+from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm, algorithms
 
@@ -49,6 +50,8 @@ class AgentConfig(Config):
             raise ConfigError(
                 f"{key}.name", "is missing: say whose settings these are, such as my_module:Mine."
             )
+        if (answer := algorithm_elsewhere(name)) and name not in cls.kinds():
+            raise ConfigError(f"{key}.name", f"= {name} is no agent here: {answer}.")
         if name not in cls.kinds() and ":" not in name:
             raise ConfigError(
                 f"{key}.name",

@@ -29,6 +29,7 @@ from typing import (
 )
 
 from tenfold.config.notation import NUMBER, nearest, parse_call, parse_number, show
+from tenfold.core.elsewhere import LAYERS, VALUES, names_sides
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import OWN, own
 
@@ -95,7 +96,9 @@ class Config:
             if name not in hints(cls):
                 from tenfold.config.leaves import known_as  # here: it reads this module
 
-                raise ConfigError(name, f"= {show(value)} is not a setting{known_as(cls, name)}.")
+                sides = name in ("pi", "vf", "qf") or names_sides(value)
+                answer = f": {LAYERS}" if sides else known_as(cls, name)
+                raise ConfigError(name, f"= {show(value)} is not a setting{answer}.")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -221,14 +224,17 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     if origin is Literal:
         if value in arguments:
             return value
+        meant = VALUES.get(str(value).lower(), value)
         raise ConfigError(
             key,
             f"= {show(value)} is not one of "
-            f"{', '.join(map(str, arguments))}{nearest(value, arguments)}.",
+            f"{', '.join(map(str, arguments))}{nearest(meant, arguments)}.",
         )
     if origin in (Union, types.UnionType):
         return convert_union(value, arguments, key)
     if origin is tuple:
+        if names_sides(value):
+            raise ConfigError(key, f"= {show(value)} is not {describe(hint)}: {LAYERS}.")
         if isinstance(value, str):
             value = [part for part in value.strip("[]() ").split(",") if part.strip()]
         if not isinstance(value, list | tuple):
