@@ -10,6 +10,7 @@ import domain_tables
 import gpu_tables
 import learning_tables
 import ray_tables
+import sb3_tables
 import speed_tables
 
 ROOT = Path(__file__).parent.parent
@@ -17,13 +18,14 @@ ROOT = Path(__file__).parent.parent
 
 def theirs() -> str:
     """What other libraries call our settings: the words that the command line answers."""
-    from tenfold.config.leaves import SUCH_AS, THEIRS
+    from tenfold.config.leaves import SUCH_AS, THEIRS, UNITS
 
-    lines = ["| theirs | ours | such as |", "|---|---|---|"]
+    lines = ["| theirs | ours | such as | what differs |", "|---|---|---|---|"]
     for ours, words in THEIRS.items():
         told = ", ".join(f"`{word}`" for word in words.split())
         such = f"`{SUCH_AS[ours]}`" if ours in SUCH_AS else ""
-        lines.append(f"| {told} | `--{ours.replace('_', '-')}` | {such} |")
+        units = "; ".join(words for (setting, _), words in UNITS.items() if setting == ours)
+        lines.append(f"| {told} | `--{ours.replace('_', '-')}` | {such} | {units} |")
     return "\n".join(lines)
 
 
@@ -34,6 +36,7 @@ TABLES = {
     **speed_tables.TABLES,
     **gpu_tables.TABLES,
     **ray_tables.TABLES,
+    **sb3_tables.TABLES,
 }
 
 

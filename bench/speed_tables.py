@@ -1,5 +1,7 @@
 """Tables of how long things take, here and beside others."""
 
+from typing import Any
+
 from table_parts import RESULTS, results
 
 # file, and what its rows are called; a row's own words are its setting
@@ -133,31 +135,86 @@ def bench() -> str:
     )
 
 
-# of README.md: a file of results, whom we are compared to, what was done
+# of README.md: a file of results, whom we are compared to, what was done, at which sizes; and the
+# same at larger ones, where it was measured: file, setting
+LARGE = (("dqn-update", {"batch": 512}), ("dqn-update-wide", {"hidden": [256, 256]}))
+SMALL = "layers 64-64, batch 32, 1 environment"
+ROLLOUT = "layers 64-64, 8 environments x 128 steps"
 FAST = (
-    ("dqn-update", "eager PyTorch", "a DQN update, 64-64, batch 32"),
-    ("cartpole-dqn", "Stable-Baselines3", "DQN on CartPole, an update a step"),
-    ("cartpole-dqn", "Tianshou", "the same"),
-    ("cartpole-compiled-dqn", "JAX whole loop", "the same, compiled CartPole"),
-    ("cartpole-ppo", "Stable-Baselines3's PPO", "PPO on CartPole, 8 x 128"),
-    ("cartpole-compiled-ppo", "Stable-Baselines3's PPO", "the same, compiled CartPole"),
-    ("colony-training", "one graph at a time", "PPO on colonies, graphs of changing size"),
+    ("dqn-update", "eager PyTorch", "a DQN update", "layers 64-64, batch 32", LARGE),
+    (
+        "cartpole-dqn",
+        "Stable-Baselines3",
+        "DQN on CartPole, an update a step",
+        SMALL,
+        (("cartpole-dqn-128", {"batch": 128}),),
+    ),
+    ("cartpole-dqn", "Tianshou", "the same", SMALL, ()),
+    ("cartpole-compiled-dqn", "JAX whole loop", "the same, compiled CartPole", SMALL, ()),
+    ("cartpole-ppo", "Stable-Baselines3's PPO", "PPO on CartPole", ROLLOUT, ()),
+    (
+        "cartpole-compiled-ppo",
+        "Stable-Baselines3's PPO",
+        "the same, compiled CartPole",
+        ROLLOUT,
+        (),
+    ),
+    (
+        "colony-training",
+        "one graph at a time",
+        "PPO on colonies, graphs of changing size",
+        "batch 64",
+        (),
+    ),
     (
         "explorer-step",
         "loops, clones, re-encoding",
         "a step of the explorer: plan, act, correct, train",
+        "3 models, plans of 32 x horizon 10",
+        (),
     ),
-    ("rllib-ppo", "RLlib's masking example", "a PPO iteration of RLlib, 10 masked heads"),
+    (
+        "rllib-ppo",
+        "RLlib's masking example",
+        "a PPO iteration of RLlib, masked heads",
+        "10 heads x 8, layers 64-64, 2,048 steps",
+        (),
+    ),
 )
 
 
 def fast() -> str:
-    """The first row against each opponent."""
-    lines = ["| what | beside | times as fast |", "|---|---|---|"]
-    for name, opponent, title in FAST:
-        row = next(r for r in results(name)["rows"] if r["baseline"] == opponent)
-        lines.append(f"| {title} | {opponent} | **{row['ratio']:.3g}** |")
+    """The first row against each opponent, and how much is left of it where there is more
+    arithmetic."""
+    lines = [
+        "| what | beside | sizes | times as fast | larger |",
+        "|---|---|---|---|---|",
+    ]
+    for name, opponent, title, sizes, larger in FAST:
+        row = first(name, opponent)
+        more = [
+            f"{first(other, opponent, **setting)['ratio']:.3g} at {in_words(setting)}"
+            for other, setting in larger
+        ]
+        lines.append(
+            f"| {title} | {opponent} | {sizes} | **{row['ratio']:.3g}** | {'; '.join(more)} |"
+        )
     return "\n".join(lines)
+
+
+def first(name: str, opponent: str, **setting: Any) -> dict[str, Any]:
+    """The first row of a file's results against an opponent that has these settings."""
+    return next(
+        row
+        for row in results(name)["rows"]
+        if row["baseline"] == opponent and row["setting"] | setting == row["setting"]
+    )
+
+
+def in_words(setting: dict[str, Any]) -> str:
+    """Of one setting."""
+    ((name, value),) = setting.items()
+    return f"layers {'-'.join(map(str, value))}" if name == "hidden" else f"{name} {value}"
 
 
 def reports() -> str:

@@ -12,6 +12,8 @@ tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfol
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tenfold.core.elsewhere import name_elsewhere
+from tenfold.core.errors import NoSuchName
 from tenfold.core.registry import domain_names
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ def __getattr__(name: str) -> Any:
     if name in ("nets", "ops"):
         return import_module(f"tenfold.{name}")
     if name not in HOMES:
+        if answer := name_elsewhere(name):
+            raise NoSuchName(f"tenfold has no {name}: {answer}.")
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
     globals()[name] = found = getattr(import_module(f"tenfold.{HOMES[name]}"), name)
     return found

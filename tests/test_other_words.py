@@ -1,13 +1,20 @@
 """Habits from other libraries: what can work does, and the rest is answered with what to write."""
 
 import copy
+import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import tenfold as ten
-from tenfold.config.run import named, settings_of
+from tenfold.cli.flags import settings_given
+from tenfold.cli.main import parser
+from tenfold.config.agent import AgentConfig
+from tenfold.config.leaves import leaves_of
+from tenfold.config.run import engine_names, named, settings_of
+from tenfold.core.elsewhere import ALGORITHM_ANSWERS, VALUES
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.training.learners import agent_of
 from tenfold.training.session import Result
@@ -77,3 +84,71 @@ def test_a_result_asked_to_act_names_the_agent() -> None:
         result.predict([0.0] * 4)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'qwertz'"):
         result.qwertz  # type: ignore[attr-defined] # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["train", "a2c"], "a2c is no agent here: ppo takes its place; with --agent.epochs 1 "),
+        (["train", "cartpole", "--agent.name", "ddpg"], "agent.name = ddpg is no agent here: it is td3 with "),
+        (["train", "dqn", "--device", "gpu"], "device = gpu is not one of auto, cpu, cuda (did you mean cuda?)"),
+        (["train", "ppo", "--eval-policy", "stochastic"], "(did you mean sampled?)"),
+        (["train", "ppo", "--agent.net.encoder", "cnn"], "(did you mean nature?)"),
+        (["train", "dqn", "--env", "ALE/SpaceInvaders-v5"], 'write --env "tenfold/Atari-v0(game=space_invaders)"'),
+        (["train", "dqn", "--env", "PongNoFrameskip-v4"], 'write --env "tenfold/Atari-v0(game=pong)"'),
+        (["train", "sac", "--env", "FetchReach-v3"], "write --env gymnasium_robotics:FetchReach-v3, which imports it first"),
+        (["train", "ppo", "--env", "MiniGrid-Empty-5x5-v0"], "write --env minigrid:MiniGrid-Empty-5x5-v0, "),
+        (["train", "ppo", "--env", "Masked-v0"], "is written with its module, my_module:Masked-v0."),
+        (["train", "ppo", "--env", "CartPol-v1"], "the nearest are CartPole-v1"),
+        (["train", "ppo", "--agent.net.hidden", "dict(pi=[64], vf=[64])"], "with the same layers: give one list, net.hidden 64,64."),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_what_is_elsewhere_is_answered_with_what_to_write_here(
+    command: list[str], words: str, here: Callable[..., Any]
+) -> None:
+    done = here(*command, "--steps", "10")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and words in done.stderr
+    assert "Walker2d" not in done.stderr and "sac?" not in done.stderr
+
+
+def test_layers_of_both_sides_are_answered_however_they_are_given() -> None:
+    for given in (
+        lambda: ten.PPO(net={"pi": [64], "vf": [64]}),  # type: ignore[arg-type]
+        lambda: ten.PPO(net={"hidden": {"pi": [64], "vf": [64]}}),  # type: ignore[arg-type]
+        lambda: ten.PPO(policy_kwargs={"net_arch": {"pi": [64], "vf": [64]}}),  # type: ignore[call-arg]
+        lambda: ten.SAC(net_arch="dict(pi=[64], qf=[64])"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(ConfigError, match=r"same layers: give one list, net\.hidden"):
+            given()
+
+
+def test_names_of_other_packages_are_answered_and_are_no_attributes() -> None:
+    for name, words in (
+        ("A2C", "ppo takes its place"),
+        ("make_vec_env", r'made by their name: ten\.train\("ppo", env="CartPole-v1", num_envs=4\)'),
+        ("evaluate_policy", r"ten\.evaluate\(run, episodes=20\)"),
+    ):
+        with pytest.raises(AttributeError, match=f"tenfold has no {name}: .*{words}"):
+            getattr(ten, name)
+        assert not hasattr(ten, name)
+    with pytest.raises(AttributeError, match="module 'tenfold' has no attribute 'qwertz'"):
+        ten.qwertz  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_every_answer_about_an_algorithm_can_be_typed() -> None:
+    known = AgentConfig.kinds()
+    for word, answer in ALGORITHM_ANSWERS.items():
+        assert word not in known
+        if " --agent" in answer:
+            flags = answer[answer.index("--agent") :].partition(" it makes")[0]
+            agent = next(name for name in known if name in answer.split())
+            arguments = parser(["train"]).understand(["train", agent, *shlex.split(flags)])
+            assert named(agent, settings_given(arguments)).agent != known[agent]()
+
+
+def test_every_value_of_another_library_means_one_of_ours() -> None:
+    choices = {
+        str(one) for leaf in leaves_of(ten.Run) for one in (*get_args(leaf.hint), *engine_names())
+    }
+    assert {*VALUES.values()} <= choices

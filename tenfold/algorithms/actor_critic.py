@@ -256,6 +256,11 @@ class ActorCriticAgent(FlatAgent):
         """The policy alone: actors need no critics."""
         return self.online.flat[self.online.places[ACTOR]]
 
+    def begin_with(self, state: Tensors) -> None:
+        """The best checkpoint holds no target networks: they are then what is learned."""
+        super().begin_with(state)
+        self.target.flat.copy_(state.get("target", self.online.flat[self.followed]))
+
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
 

@@ -149,6 +149,11 @@ class FlatAgent(OtherWords):
             )
         self.load(self.policy_state(), state)
 
+    def begin_with(self, state: Tensors) -> None:
+        """Begins with the weights of an agent whose networks are alike, and with its statistics of
+        observations; all else stays a new agent's."""
+        self.load_policy(state)
+
     def load_state(self, state: Tensors) -> None:
         self.load(self.state(), state)
         self.updates = int(state["updates"])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenfold.core.protocols import Arrays
 from tenfold.core.timing import Clock
 from tenfold.envs.adapter import Episode
 
@@ -31,6 +32,10 @@ class BareLearner:
 
     def settle(self) -> list[Episode]:
         return []
+
+    def begin_with(self, state: Arrays) -> None:
+        """Weights of another run, where the agent can take them (`training.initial` asks)."""
+        self.agent.begin_with(state)
 
     def time_every_round(self) -> None:
         """Every round is timed as it is."""

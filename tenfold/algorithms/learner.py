@@ -95,6 +95,14 @@ class ActorLearner:
         if self.engine:
             self.engine.set_lr(lr)
 
+    def begin_with(self, state: dict[str, Any]) -> None:
+        """Before the first round: the agent begins with weights of another run. Whoever has a copy
+        of its own, as engines on other devices and actors elsewhere do, is sent them."""
+        self.agent.begin_with(state)
+        if self.engine:
+            self.engine.load_state(self.engine.state())
+        self.pool.publish(self.agent, self.step, self.clock)
+
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another."""
         if self.fused and self.fused.by_stages:

@@ -10,9 +10,11 @@ from tenfold.cli.flags import (
     add_run,
     add_setting,
     add_settings,
+    add_trust,
     chosen_run,
     number_of_jobs,
     settings_given,
+    whole_number_or_none,
 )
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.leaves import leaves_of
@@ -78,6 +80,19 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    train.add_argument(
+        "--init",
+        metavar="RUN",
+        help="begin with the weights of another run, a folder or an archive (networks, and running "
+        "statistics of observations; all else begins anew)",
+    )
+    train.add_argument(
+        "--checkpoint",
+        default="last",
+        metavar="last|best|STEP",
+        help="which checkpoint of --init (last)",
+    )
+    add_trust(train)
     add_track(train)
     add_callbacks(train)
     add_settings(train, given)
@@ -97,6 +112,11 @@ def train(arguments: argparse.Namespace) -> int:
         )
     if arguments.storage is not None and (arguments.seeds is None or not arguments.storage):
         raise UserError("--storage is for seeds on a Ray cluster: give --seeds and --where ray.")
+    if arguments.init is None and (arguments.checkpoint != "last" or arguments.trust):
+        flag = "--trust" if arguments.trust else "--checkpoint"
+        raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
+    if arguments.init == "":
+        raise UserError("--init is empty: name a run's folder or archive, or leave it out.")
     run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
     from tenfold.runs.names import run_name
 
@@ -104,6 +124,9 @@ def train(arguments: argparse.Namespace) -> int:
         "name": run_name(arguments.what, run),
         "overwrite": arguments.overwrite,
         "quiet": arguments.quiet,
+        "init": arguments.init,
+        "checkpoint": arguments.checkpoint,
+        "trust": arguments.trust,
     }
     if arguments.seeds is not None:
         from tenfold.training.many import train_seeds
@@ -188,6 +211,11 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
         "resume", help="go on with a run, as if it had never stopped", allow_abbrev=False
     )
     add_run(resume)
+    resume.add_argument(
+        "--more",
+        metavar="STEPS",
+        help="go on so many steps beyond the end that the run was to have (--steps: to that step)",
+    )
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
     add_track(resume)
@@ -209,13 +237,14 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
     change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
+    change["more"] = whole_number_or_none(arguments.more, "--more", 1)
     from tenfold.runs.folder import is_seeds, is_sweep
 
     if is_sweep(path):
         from tenfold.cli.sweep import finish_sweep
         from tenfold.training.sweep import resume_sweep
 
-        if change["settings"]:
+        if change["settings"] or arguments.more is not None:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
         if arguments.track is not None:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")

@@ -6,10 +6,11 @@ No torch here, so that help and errors appear at once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenfold.config.notation import nearest, show
 from tenfold.config.schema import Config, Decided, hints
+from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm, algorithms
 
@@ -49,6 +50,8 @@ class AgentConfig(Config):
             raise ConfigError(
                 f"{key}.name", "is missing: say whose settings these are, such as my_module:Mine."
             )
+        if (answer := algorithm_elsewhere(name)) and name not in cls.kinds():
+            raise ConfigError(f"{key}.name", f"= {name} is no agent here: {answer}.")
         if name not in cls.kinds() and ":" not in name:
             raise ConfigError(
                 f"{key}.name",
@@ -116,6 +119,10 @@ class AgentConfig(Config):
                 f"= {run.members} is for algorithms that train several seeds as one stack, which "
                 f"{self.name} does not: use --seeds.",
             )
+
+    def check_change(self, before: Self) -> None:
+        """Rules for a run that goes on with these settings and was saved with those `before`;
+        raises ConfigError."""
 
     def first_update(self, run: "Run") -> tuple[int, str] | None:
         """The environment step of the first update, and what has to come before it; None where

@@ -13,11 +13,16 @@ from tenfold.config.mappings import differing, dotted, merge, nested, to_mapping
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.config.schedules import Exponential, Linear
+from tenfold.config.schema import Count, convert
 from tenfold.core.errors import ConfigError
 
 CHANGEABLE = (
     "steps",
     "agent.lr",
+    "agent.entropy",
+    "agent.clip",
+    "agent.epochs",
+    "agent.explore",
     "eval_every",
     "eval_episodes",
     "eval_policy",
@@ -52,6 +57,7 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
                 f"its own. What can change: {', '.join(CHANGEABLE)}.",
             )
     new = Run.of(merge(to_mapping(run), change))
+    require_same_networks(new, run)
     apart = [settings.where in ("processes", "ray") for settings in (new, run)]
     if new.actors == 1 and apart[0] != apart[1]:
         raise ConfigError(
@@ -67,6 +73,30 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
             f"there to step {new.steps:,}; give --agent.lr a number or a schedule that goes on.",
         )
     return new
+
+
+def require_same_networks(new: Run, before: Run) -> None:
+    """Refuses a value of a changeable setting that makes other networks than those saved."""
+    if new.agent.name != before.agent.name:
+        return  # which is refused by its name
+    try:
+        new.agent.check_change(before.agent)
+    except ConfigError as error:
+        raise error.within("agent") from None
+
+
+def new_end(
+    run: Run, steps: Any, more: Any, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The steps of a run that goes on, as a change of settings: `steps` in all, or `more` than it
+    was meant to have."""
+    if more is None:
+        return {} if steps is None else {"steps": steps}
+    if steps is not None or "steps" in (settings or {}):
+        raise ConfigError(
+            "more", f"= {show(more)} says how many steps come on top: leave out steps."
+        )
+    return {"steps": run.steps + convert(more, Count, "more")}
 
 
 def ending_lr(run: Run) -> Linear | Exponential | None:
@@ -86,8 +116,22 @@ def advice(run: Run) -> list[str]:
     """What a person should know of settings that fit and may not be what was meant."""
     end = idle_from(run)
     idle = end and f"agent.lr ends at 0 at step {end:,}: nothing is learned from there on."
-    found = (idle, cut_short(run), never_learns(run), unused_layers(run), crowded(run))
+    sentences = (cut_short(run), never_learns(run), unused_layers(run), crowded(run))
+    found = (idle, *sentences, named_in_main(run))
     return [words for words in found if words]
+
+
+def named_in_main(run: Run) -> str:
+    """A sentence about classes and functions that only the program has that runs now."""
+    settings = dotted(to_mapping(run))
+    values = {name: str(value) for name, value in settings.items()}
+    found = [f"{name} = {value}" for name, value in values.items() if "__main__:" in value]
+    if not found:
+        return ""
+    return (
+        f"{', '.join(found)}: only this program has it, so `tenfold resume` and `tenfold eval` "
+        "cannot go on with the run; put it into a module of its own and import it from there."
+    )
 
 
 def crowded(run: Run) -> str:
@@ -145,6 +189,7 @@ def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[s
     """What differs from the settings a checkpoint was saved with, as old and new value; refused
     where that cannot be."""
     # a setting that was not there yet has its default
+    require_same_networks(run, Run.of(before))
     now, before, found = to_mapping(run), to_mapping(Run.of(before)), {}
     for path in differing(now, before):
         if path not in CHANGEABLE:

@@ -92,6 +92,34 @@ SUCH_AS = {
     "agent.temperature": "auto or 0.2",
     "agent.net.memory": "lstm(64)",
 }
+# our setting and their word -> where the same number means something else
+UNITS = {
+    ("agent.value_weight", "vf_coef"): "it is 2 x vf_coef: the value's loss has a half here",
+    ("agent.minibatches", "batch_size"): "it is their number, n_steps x n_envs / batch_size",
+    ("agent.every", "train_freq"): "it counts environment steps, train_freq x n_envs",
+    (
+        "agent.target",
+        "target_update_interval",
+    ): "hard counts gradient updates, target_update_interval x gradient_steps / "
+    "(train_freq x n_envs)",
+    (
+        "agent.normalize_advantage",
+        "norm_adv",
+    ): "it is over the whole rollout, not over each minibatch",
+    ("agent.target_kl", "kl_target"): "it is looked at after each epoch, and itself is the bound",
+    ("agent.std", "log_std_init"): "it is exp(log_std_init)",
+}
+# words that share the unit of another
+UNIT_OF = {
+    **dict.fromkeys(("vf_loss_coeff", "val_loss_coef"), "vf_coef"),
+    **dict.fromkeys(("minibatch_size", "sgd_minibatch_size"), "batch_size"),
+    **dict.fromkeys(("train_frequency", "training_frequency"), "train_freq"),
+    **dict.fromkeys(
+        ("target_network_frequency", "target_network_update_freq", "update_frequency"),
+        "target_update_interval",
+    ),
+    **dict.fromkeys(("normalize_advantages", "standardize_advantages"), "norm_adv"),
+}
 # what is no setting here -> what to say of it
 NONE_HERE = {
     "tensorboard_log tensorboard logdir log_dir": "TensorBoard's files are always written, to "
@@ -202,10 +230,17 @@ def called_here(leaves: "Mapping[str, Leaf]", word: str) -> str:
         if ours == leaf.path or ours.endswith(f".{leaf.path}")
     ]
     told = [
-        f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''})"
+        f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''}"
+        f"{unit_of(ours, word)})"
         for written, leaf, ours in found
     ]
     return f": tenfold calls it {' or '.join(told)}" if told else ""
+
+
+def unit_of(ours: str, word: str) -> str:
+    """Where a number of theirs would mean something else here."""
+    words = UNITS.get((ours, UNIT_OF.get(word, word)), "")
+    return f"; {words}" if words else ""
 
 
 def nearest_setting(cls: type[Config], name: str) -> str:

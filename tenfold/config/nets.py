@@ -6,7 +6,7 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from tenfold.config.schema import Config, Count, Limits, Option
+from tenfold.config.schema import Config, Count, Limits, Option, importable
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import OWN
 
@@ -24,8 +24,13 @@ class Net(Config):
     activation: Literal["relu", "tanh", "elu"] = "relu"
     """the function between layers"""
     module: str = ""
-    """a network of one's own, module:Class, in place of the layers above (engines plain and
-    compiled)"""
+    """a network of one's own, module:Class (in Python also the class), in place of the layers above
+    (engines plain and compiled)"""
+
+    def __post_init__(self) -> None:
+        if callable(self.module):
+            object.__setattr__(self, "module", importable(self.module, "module"))
+        super().__post_init__()
 
     def check(self) -> None:
         if self.module and not OWN.fullmatch(self.module):

@@ -21,6 +21,7 @@ from tenfold.config.wrapping import (
     tell_agent,
     without_replaced,
 )
+from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import is_object, name_of
 from tenfold.core.registry import OWN, algorithms, domains
@@ -279,6 +280,8 @@ def unknown(what: str) -> str:
             f'{what}`, in Python ten.train("dqn", env="{what}").'
         )
     agents = AgentConfig.kinds()
+    if answer := algorithm_elsewhere(what):
+        return f"{what} is no agent here: {answer} (agents are {', '.join(agents)})."
     return (
         f"{what} is no preset, agent or YAML file{nearest(what, [*agents, *presets()], 3)}: "
         f"`tenfold list` shows the presets, agents are {', '.join(agents)} and your own as "

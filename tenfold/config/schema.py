@@ -29,6 +29,7 @@ from typing import (
 )
 
 from tenfold.config.notation import NUMBER, nearest, parse_call, parse_list, parse_number, show
+from tenfold.core.elsewhere import LAYERS, VALUES, names_sides
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import OWN, own
 
@@ -95,7 +96,9 @@ class Config:
             if name not in hints(cls):
                 from tenfold.config.leaves import known_as  # here: it reads this module
 
-                raise ConfigError(name, f"= {show(value)} is not a setting{known_as(cls, name)}.")
+                sides = name in ("pi", "vf", "qf") or names_sides(value)
+                answer = f": {LAYERS}" if sides else known_as(cls, name)
+                raise ConfigError(name, f"= {show(value)} is not a setting{answer}.")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -221,14 +224,17 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     if origin is Literal:
         if value in arguments:
             return value
+        meant = VALUES.get(str(value).lower(), value)
         raise ConfigError(
             key,
             f"= {show(value)} is not one of "
-            f"{', '.join(map(str, arguments))}{nearest(value, arguments)}.",
+            f"{', '.join(map(str, arguments))}{nearest(meant, arguments)}.",
         )
     if origin in (Union, types.UnionType):
         return convert_union(value, arguments, key)
     if origin is tuple:
+        if names_sides(value):
+            raise ConfigError(key, f"= {show(value)} is not {describe(hint)}: {LAYERS}.")
         items = parse_list(value) if isinstance(value, str) else value
         if not isinstance(items, list | tuple):
             raise ConfigError(key, f"= {show(value)} is not {describe(hint)}.")
@@ -300,15 +306,17 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     raise ConfigError(key, f"= {show(value)} is not {allowed}.")
 
 
-def importable(function: Any, key: str) -> str:
-    """The name of a function, module:name, by which other processes find it too."""
-    module = getattr(function, "__module__", "")
-    name = f"{module}:{getattr(function, '__qualname__', '')}"
-    if module == "__main__" or not OWN.fullmatch(name) or own(name) is not function:
+def importable(thing: Any, key: str) -> str:
+    """The name of a function or a class, module:name, by which other processes find it too. In
+    `__main__` those find it that run the same program."""
+    module = getattr(thing, "__module__", "")
+    name = f"{module}:{getattr(thing, '__qualname__', '')}"
+    if not OWN.fullmatch(name) or own(name) is not thing:
+        what = "class" if isinstance(thing, type) else "function"
         raise ConfigError(
             key,
-            f"= {function!r:.60} cannot be written into the run's settings: put the function into "
-            "a module of its own and write my_module:its_name.",
+            f"= {thing!r:.60} cannot be written into the run's settings: put the {what} into a "
+            "module of its own and write my_module:its_name.",
         )
     return name
 

@@ -45,6 +45,11 @@ class Domain:
         """Its environments, beyond those that Gymnasium knows, for `tenfold list`."""
         return []
 
+    def instead_of(self, env: str) -> str:
+        """Its environment for one that there is not, by the name of another library; "" where it
+        has none."""
+        return ""
+
     def modules(self, env: str) -> tuple[str, ...]:
         """Modules that making an environment of this name imports because the name says so, beyond
         what `module:Name` means everywhere. Somebody else's runs are asked before they are trusted:

@@ -63,6 +63,11 @@ def is_object(name: str) -> bool:
     return name in there and not callable(there[name])
 
 
+def is_known(name: str) -> bool:
+    """Whether this process has what goes by this name."""
+    return bare(name) in there
+
+
 def take(name: str, **more: Any) -> Any:
     """An environment by this name: the object itself, or a new one that the function makes."""
     name = bare(name)

@@ -40,6 +40,11 @@ def own(name: str) -> Any:
     try:
         return reduce(getattr, inside.split("."), home)
     except AttributeError:
+        if module == "__main__":
+            raise UserError(
+                f"{name} was in the program that trained, and is not in this one: go on from that "
+                "program, or put it into a module of its own and name that in config.yaml."
+            ) from None
         raise UserError(f"{name}: the module {module} has no {inside}.") from None
 
 

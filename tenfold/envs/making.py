@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
+from tenfold.core.elsewhere import package_of
 from tenfold.core.errors import FAULTS, ConfigError, EnvironmentFault, UserError, described
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.registry import domain_of, domains
@@ -107,12 +108,7 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
     try:
         yield
     except gym.error.UnregisteredEnv as error:
-        found = get_close_matches(ident, known_environments(), 3, 0.5)
-        near = (
-            f"the nearest are {', '.join(found)}"
-            if found
-            else "`tenfold list` shows what is installed"
-        )
+        near = instead_of(ident)
         if isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv):
             near = f"{str(error).strip('. ')}; {near}"
         if multiprocessing.parent_process() is not None:  # where it was made the first time
@@ -136,6 +132,36 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
         raise
     except FAULTS as error:  # an environment's constructor may complain in any way it likes
         raise EnvironmentFault(f"{name} cannot be made: {described(error)}") from None
+
+
+CLOSE = 0.6  # how like two names are without their versions, from 0 to 1
+
+
+def instead_of(ident: str) -> str:
+    """What to write for an id that nobody has registered."""
+    if answer := next(filter(None, (domain.instead_of(ident) for domain in domains())), ""):
+        return f"write {answer}"
+    if home := package_of(ident):
+        module, package = home
+        return (
+            f"the package {package} has it: pip install '{package}', and write --env "
+            f"{module}:{ident}, which imports it first"
+        )
+    known: dict[str, list[str]] = {}
+    for one in known_environments():
+        known.setdefault(one.rpartition("-v")[0] or one, []).append(one)
+    bare = ident.partition(":")[2] or ident
+    found = get_close_matches(bare.rpartition("-v")[0] or bare, known, 3, CLOSE)
+    version = bare[len(bare.rpartition("-v")[0]) :]
+    near = [
+        next((one for one in known[name] if one == name + version), known[name][-1])
+        for name in found
+    ]
+    words = (
+        f"the nearest are {', '.join(near)}" if near else "`tenfold list` shows what is installed"
+    )
+    own = "" if ":" in ident else f"; one of your own is written with its module, my_module:{ident}"
+    return words + own
 
 
 def known_environments() -> list[str]:

@@ -100,10 +100,16 @@ class RunFolder:
         return self.about["id"]
 
     @classmethod
-    def create(cls, target: Target, run: Run, overwrite: bool = False) -> "RunFolder":
+    def create(
+        cls,
+        target: Target,
+        run: Run,
+        overwrite: bool = False,
+        init: dict[str, Any] | None = None,
+    ) -> "RunFolder":
         """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says
-        so."""
-        about = origin(KIND) | {"id": uuid.uuid4().hex}
+        so. `init` tells whose weights the run begins with."""
+        about = origin(KIND) | {"id": uuid.uuid4().hex} | ({"init": init} if init else {})
 
         def fill(made: Path) -> None:
             folder = cls(made)

@@ -168,10 +168,13 @@ def current(settings: dict[str, Any]) -> dict[str, Any]:
 # the files
 
 MACHINE: Schema = {"versions": {...: TEXT}, "machine": {}}
+# whose weights a run began with
+INIT: Schema = {"run": TEXT, "path": TEXT, "checkpoint": TEXT, "step": WHOLE}
 RUN: Schema = {
     "kind": TEXT,
     "id": TEXT,
     **MACHINE,
+    "init?": INIT,
     "sessions?": [
         {
             "from_step": WHOLE,
@@ -191,6 +194,7 @@ SEEDS: Schema = {
     "seeds": filled(WHOLE),
     **MACHINE,
     "changes?": {},
+    "init?": INIT,
     "shared?": FLAG,
     "ended?": TEXT,
 }

@@ -65,12 +65,17 @@ class SeedsFolder:
         seeds: tuple[int, ...],
         overwrite: bool = False,
         shared: bool = False,
+        initial: Any = None,
     ) -> "SeedsFolder":
+        """`initial` are weights that every member begins with (`training.initial`)."""
         run = replace(run, env=resolve_paths(run.env))
         about = origin(SEEDS_KIND) | {"seeds": list(seeds)} | ({"shared": True} if shared else {})
+        about |= {"init": initial.about} if initial else {}
 
         def fill(made: Path) -> None:
             write_settings(made, run)
+            if initial:
+                initial.write(made)
             replace_file(made / "seeds.json", json.dumps(about, indent=1).encode())
 
         require_place(target, overwrite)

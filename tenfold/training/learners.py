@@ -67,6 +67,11 @@ def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
     folder, run = RunFolder.open(path)
     lend(run.env, env)
     state, step = Checkpoints(folder, run.keep).policy(checkpoint)
+    return Trained(folder, run, agent_with(state, run, path), step)
+
+
+def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
+    """The agent of a run, on the CPU, with what a checkpoint below `path` holds of it."""
     # before an agent is made: settings of a stranger may ask for more than there is memory
     least, held = least_parameters(run), state["online"].numel()
     agent = agent_of(run) if least <= held else None
@@ -86,7 +91,7 @@ def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
             f"The checkpoint of {path} holds something else than its settings ask for "
             f"({type(error).__name__}: {words})."
         ) from None
-    return Trained(folder, run, agent, step)
+    return agent
 
 
 def least_parameters(run: Run) -> int:
@@ -131,11 +136,13 @@ def require_networks(run: Run) -> None:
 
 
 @contextmanager
-def ready(run: Run, quiet: bool) -> Iterator[Learner]:
+def ready(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner]:
     """The learner of a run, its kernels compiled. Its environments and actors are gone afterwards,
-    whatever happens."""
+    whatever happens. `initial` are weights to begin with (`training.initial`)."""
     learner = make_learner(run)
     try:
+        if initial:
+            initial.give(learner)
         warm_up(learner, quiet)
     except Obstacle as obstacle:
         learner.close()
@@ -143,7 +150,7 @@ def ready(run: Run, quiet: bool) -> Iterator[Learner]:
         if run.engine != "auto":
             raise ConfigError("engine", f"= {name} does not fit: {obstacle}; use auto.") from None
         OBSTACLES[name] = str(obstacle)
-        with ready(run, quiet) as another:  # by the next engine, which says why
+        with ready(run, quiet, initial) as another:  # by the next engine, which says why
             yield another
         return
     except BaseException:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.changes import changed_run, changes, constant_from
+from tenfold.config.changes import changed_run, changes, constant_from, new_end
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run, settings_of
 from tenfold.core.errors import ConfigError, UserError
@@ -16,10 +16,12 @@ from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
 from tenfold.runs.folder import RunFolder, require_place
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.names import destination, run_name, turn_latest
+from tenfold.runs.names import Target, destination, run_name, turn_latest
 from tenfold.runs.schema import current
+from tenfold.training.initial import InitialWeights, initial_weights
 from tenfold.training.learners import Unfit, prepare, ready
 from tenfold.training.session import Result, Saved, Session
+from tenfold.training.tracking import trackers_named
 
 
 class Finished(UserError):
@@ -35,23 +37,45 @@ def train(
     quiet: bool = False,
     callbacks: Sequence[Any] = (),
     report: bool = True,
+    init: Any = None,
+    checkpoint: str | int = "last",
+    trust: bool = False,
+    track: str | Sequence[str] | None = None,
     **settings: Any,
 ) -> Result:
     """Trains `run`, settings or the name of a preset, an agent or a YAML file, from the start into
     the folder `out`; without it into a new one, runs/NAME, runs/NAME-2, … (the name is the preset's
     or the environment's by default). `settings` are others than the run has: ten.train("cartpole",
     steps=5_000, agent={"n_step": 1}). `callbacks` are called at moments of the run: see
-    `tenfold.Callback`. `report`: its page is written at the end."""
+    `tenfold.Callback`. `report`: its page is written at the end. `init`: another run (its folder or
+    archive, or what `train` returned) with whose weights this one begins, those of its `checkpoint`
+    (last, best or a step); `trust` allows modules that somebody else's run names to be imported.
+    `track`: wandb, trackio or mlflow are sent the metrics."""
     what, run = run, settings_of(run, settings)
     target = destination(out, name or run_name(what, run), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
+    callbacks = (*callbacks, *trackers_named(track))
     run = replace(run, env=resolve_paths(run.env))
     prepare(run)
+    initial = initial_weights(init, checkpoint, run, trust)
+    return begin(run, target, initial, overwrite, quiet, callbacks, report)
+
+
+def begin(
+    run: Run,
+    target: Target,
+    initial: InitialWeights | None,
+    overwrite: bool,
+    quiet: bool,
+    callbacks: Sequence[Any],
+    report: bool = True,
+) -> Result:
+    """`train` of settings that are ready, with weights that were read."""
     # the learner before the folder: settings that do not fit leave nothing behind
     with (
-        ready(run, quiet) as learner,
+        ready(run, quiet, initial) as learner,
         Interrupt() as interrupt,
-        RunFolder.create(target, run, overwrite) as folder,
+        RunFolder.create(target, run, overwrite, initial.about if initial else None) as folder,
     ):
         session = Session(
             learner, folder, Checkpoints(folder, run.keep), interrupt, quiet, report=report
@@ -69,15 +93,18 @@ def resume(
     env: Any = None,
     callbacks: Sequence[Any] = (),
     report: bool = True,
+    more: int | None = None,
+    track: str | Sequence[str] | None = None,
 ) -> Result:
     """Goes on from the latest whole checkpoint of a run, given by its folder or by what `train`
-    returned, as if it had never stopped; `steps` sets a new end, `engine` another engine (then
-    numbers differ in their last bits), `settings` whatever else can change
-    (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
-    function."""
+    returned, as if it had never stopped; `steps` sets a new end, `more` one so many steps later,
+    `engine` another engine (then numbers differ in their last bits), `settings` whatever else can
+    change (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
+    function. `track` is that of `train`."""
     folder, run = RunFolder.open(Path(getattr(path, "path", path)))
     lend(run.env, env)
-    given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
+    given = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
+    callbacks = (*callbacks, *trackers_named(track))
     with folder:
         run, refused = changed_run(run, merge(settings or {}, given)), []
         while True:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tenfold.config.changes import new_end
 from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run, settings_of
 from tenfold.core.errors import ActorFault, ConfigError, UserError
@@ -29,8 +30,10 @@ from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summa
 from tenfold.training import learners
 from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
+from tenfold.training.initial import InitialWeights, initial_weights, kept_weights
 from tenfold.training.learners import prepare, ready
-from tenfold.training.loop import Finished, resume, train
+from tenfold.training.loop import Finished, begin, resume, train
+from tenfold.training.session import Result
 from tenfold.training.together import require_kernels, require_room, train_together
 from tenfold.training.tracking import Tracker, trackers_named
 
@@ -59,6 +62,7 @@ class Many:
     change: dict[str, Any]
     callbacks: Sequence[Any] = ()
     place: Place = HERE
+    initial: InitialWeights | None = None  # what each of them begins with
 
     @property
     def steps(self) -> dict[str, int]:
@@ -101,7 +105,13 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
     words = f"{many.title} ({many.place.words(workers)}) -> {many.path}"
     display.announce(words, many.members[0].run)
     tasks = [
-        (to_mapping(member.run), str(member.path.absolute()), many.change, many.callbacks)
+        (
+            to_mapping(member.run),
+            str(member.path.absolute()),
+            many.change,
+            many.callbacks,
+            many.initial,
+        )
         for member in many.members
     ]
     pool = many.place.pool(train_member, tasks)
@@ -135,21 +145,32 @@ def train_member(
     path: str,
     change: dict[str, Any],
     trackers: Sequence[Any] = (),
+    initial: InitialWeights | None = None,
     callbacks: Sequence[Any] = (),
 ) -> tuple[str, int]:
-    """In a process of its own: one run from its start, or from where it stopped, then with the
-    settings that changed since."""
+    """In a process of its own: one run from its start, with weights to begin with if there are any,
+    or from where it stopped, then with the settings that changed since."""
     callbacks = (*callbacks, *trackers)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
             result = resume(path, settings=change, quiet=True, callbacks=callbacks)
         else:
-            result = train(Run.of(settings), path, overwrite=True, quiet=True, callbacks=callbacks)
+            result = train_here(Run.of(settings), path, initial, callbacks)
         return result.unsaved, result.interrupted
     except Finished:
         return "", 0
     except UserError as error:
         return str(error), 0
+
+
+def train_here(
+    run: Run, path: str, initial: InitialWeights | None, callbacks: Sequence[Any]
+) -> Result:
+    """One of many, from its start."""
+    if not initial:
+        return train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
+    prepare(run)
+    return begin(run, Path(path), initial, True, True, callbacks)
 
 
 @dataclass(frozen=True)
@@ -177,14 +198,18 @@ def train_seeds(
     overwrite: bool = False,
     quiet: bool = False,
     storage: str | Path = "",
-    track: str | None = None,
+    track: str | Sequence[str] | None = None,
+    init: Any = None,
+    checkpoint: str | int = "last",
+    trust: bool = False,
     **settings: Any,
 ) -> SeedsResult:
     """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …;
     without `out` into a new folder, runs/NAME, runs/NAME-2, … (`run`, `settings` and the name are
     those of `train`). A run with `where` = ray: each seed is a task of the Ray cluster at its
     `address`, and its files come here, or stay below `storage`, a folder that all machines share.
-    `track`: wandb, trackio or mlflow are sent the metrics of every seed."""
+    `track`: wandb, trackio or mlflow are sent the metrics of every seed. `init`, `checkpoint` and
+    `trust` are those of `train`: all seeds begin with the same weights."""
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError(
@@ -200,8 +225,9 @@ def train_seeds(
     require_place(target, overwrite)  # here: before anything is compiled
     if run.where == "ray":
         require_reachable(run.address)
+    initial = initial_weights(init, checkpoint, alone(run), trust)
     together = fit(run, min(len(chosen), jobs or len(chosen)), quiet)
-    folder = SeedsFolder.create(target, run, chosen, overwrite, place.shared)
+    folder = SeedsFolder.create(target, run, chosen, overwrite, place.shared, initial)
     return carry_out(folder, jobs, quiet, together, trackers)
 
 
@@ -233,12 +259,13 @@ def resume_seeds(
     settings: dict[str, Any] | None = None,
     jobs: int = 0,
     quiet: bool = False,
-    track: str | None = None,
+    track: str | Sequence[str] | None = None,
+    more: int | None = None,
 ) -> SeedsResult:
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
     folder, trackers = SeedsFolder.open(Path(path)), trackers_named(track)
-    given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
+    given = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
         run = changed_seeds(folder.run, change)
@@ -264,7 +291,8 @@ def many_of(folder: SeedsFolder) -> Many:
     place = Place.of(folder.run, folder.shared and folder.run.where == "ray")
     change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
     change.pop("address", None)
-    return Many(title, "seeds", members, folder.path, again, change, place=place)
+    initial = kept_weights(folder.path)
+    return Many(title, "seeds", members, folder.path, again, change, place=place, initial=initial)
 
 
 def carry_out(

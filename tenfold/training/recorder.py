@@ -31,16 +31,33 @@ ENDLESS = 5_000
 MOMENTS = ("on_start", "on_round", "on_log", "on_evaluate", "on_checkpoint", "on_row", "on_end")
 
 
-def require_callback(callback: Any) -> None:
-    """Refuses what would never be called."""
-    if isinstance(callback, type):
-        name = callback.__name__
-        raise UserError(f"{name} is a class: give an object of it, callbacks=[{name}()].")
-    if not any(hasattr(callback, moment) for moment in MOMENTS):
-        raise UserError(
-            f"{type(callback).__name__} is no callback: derive it from tenfold.Callback, or give "
-            f"it one of {', '.join(MOMENTS)}."
-        )
+class EveryRow:
+    """A function as a callback: it is called where `on_log` is."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        with told_of(self.name):
+            self.function(training, row)
+
+
+def callback_of(given: Any) -> Any:
+    """What a user gives as a callback: an object, a class of such without arguments, or a function
+    of (training, row). Refuses what would never be called."""
+    name = getattr(given, "__name__", type(given).__name__)
+    if isinstance(given, type):
+        with told_of(f"{name}()"):
+            given = given()
+    if any(hasattr(given, moment) for moment in MOMENTS):
+        return given
+    if callable(given):
+        return EveryRow(given, name)
+    raise UserError(
+        f"{name} is no callback: derive it from tenfold.Callback, or give it one of "
+        f"{', '.join(MOMENTS)}; a function is called with (training, row) for every row of "
+        "training metrics."
+    )
 
 
 class Recorder:
@@ -58,9 +75,8 @@ class Recorder:
         callbacks: Sequence[Any] = (),
     ) -> None:
         self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
-        self.display, self.interrupt, self.callbacks = display, interrupt, callbacks
-        for callback in callbacks:
-            require_callback(callback)
+        self.display, self.interrupt = display, interrupt
+        self.callbacks = callbacks = [callback_of(each) for each in callbacks]
         own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
         self.evaluator: Any = own or EpisodeEvaluator(learner.run)
         self.seconds_before = note.get("seconds", 0.0)

@@ -195,6 +195,11 @@ class Session:
         )
         for words in advice(run):
             display.say(f"Note: {words}")
+        if not learner.step and (init := self.folder.about.get("init")):
+            display.say(
+                f"begins with the weights of {init['path']}, checkpoint {init['checkpoint']}, "
+                f"step {init['step']:,}"
+            )
         if note.get("changed"):
             display.say(f"changed: {told_changes(note['changed'])}")
         if about.inexact:

@@ -200,7 +200,9 @@ class Cohort:
             if is_run(member.path) and checkpoint_steps(member.path):
                 folder = RunFolder.open(member.path)[0]
                 return folder.__enter__()
-            return RunFolder.create(member.path, member.run, overwrite=True)
+            initial = self.many.initial
+            about = initial.about if initial else None
+            return RunFolder.create(member.path, member.run, overwrite=True, init=about)
         except UserError as error:
             return error
 
@@ -224,7 +226,10 @@ class Cohort:
         run, refused = member.run, []
         if not checkpoint_steps(folder.path):
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
-            session = self.session_of(self.learner_of(run, held), checkpoints)
+            learner = self.learner_of(run, held)
+            if self.many.initial:
+                self.many.initial.give(learner)
+            session = self.session_of(learner, checkpoints)
             return Seat(member.name, session, Metrics(folder), {}, [], self.many.callbacks)
         run = changed_run(read_settings(folder.path), self.many.change)
         while True:

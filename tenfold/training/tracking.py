@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -37,9 +37,10 @@ def project() -> str:
     return os.environ.get(PROJECT_VARIABLE) or PROJECT
 
 
-def trackers_named(text: str | None) -> tuple["Tracker", ...]:
-    """Of --track; several are separated by commas. TensorBoard's files are always written."""
-    found = []
+def trackers_named(text: str | Sequence[str] | None) -> tuple["Tracker", ...]:
+    """Of --track; several are separated by commas, in Python also a list. TensorBoard's files are
+    always written."""
+    text, found = text if text is None or isinstance(text, str) else ",".join(text), []
     for name in filter(None, (text or "").split(",")):
         if name == TENSORBOARD:
             continue

@@ -293,3 +293,20 @@ def test_a_sweep_trains_the_seeds_of_a_trial_together(
     run = SeedsFolder.open(tmp_path / "s" / "trial-1").run_of(3)
     train(run, tmp_path / "alone", quiet=True)
     assert contents(tmp_path / "alone") == contents(tmp_path / "s" / "trial-1" / "seed-3")
+
+
+def test_seeds_together_begin_with_the_weights_of_another_run(three: Path, tmp_path: Path) -> None:
+    """Alone or together, and never those of their own seeds."""
+    source, run = three / "seed-3", small(seed=1, agent={"learning_starts": STEPS})
+    many = train_seeds(run, (1, 2), tmp_path / "many", quiet=True, init=source)
+    alone = train(run, tmp_path / "alone", quiet=True, init=source)
+    given = {path: weights(path) for path in (source, many.path / "seed-2", alone.path)}
+    assert (given[source] == given[alone.path]).all()  # it ended before it learned
+    assert (given[source] == given[many.path / "seed-2"]).all()
+    about = json.loads((many.path / "seed-2" / "run.json").read_text())["init"]
+    assert about["path"] == str(source.absolute()) and about["step"] == STEPS
+
+
+def weights(path: Path) -> np.ndarray:
+    folder, run = RunFolder.open(path)
+    return Checkpoints(folder, run.keep).policy("last")[0]["online"].numpy()

@@ -86,6 +86,9 @@ def short(words: list[str], agent: str) -> list[str]:
     """The same command with less to do; what it is about stays as it is written."""
     if words[0] == "check" and len(words) == 1:  # all pairs are another test's
         return ["check", "gae"]
+    if "--more" in words:
+        place = words.index("--more") + 1
+        return [*words[:place], "100", *words[place + 1 :], "--quiet"]
     if words[0] == "resume":
         further = "1200" if "--steps" in words else "800"  # beyond what was trained
         return [*words, "--steps", further, "--quiet"]

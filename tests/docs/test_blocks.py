@@ -150,6 +150,8 @@ def test_every_command_runs(page: Path, folder: Path, capfd: pytest.CaptureFixtu
                     if any(w.startswith(("runs/", "cartpole.")) for w in words)
                     else ["runs/latest"]
                 )
+            if "--init" in words:
+                runs_first([words[words.index("--init") + 1]])
             if words[0] == "bench":  # which has environments of these names
                 for name in ("Heavy-v0", "Pixels-v0"):
                     gymnasium.registry.pop(name, None)

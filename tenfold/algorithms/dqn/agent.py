@@ -314,5 +314,10 @@ class DQNAgent(FlatAgent):
 
     # state
 
+    def begin_with(self, state: Tensors) -> None:
+        """The best checkpoint holds no target network: it is then what acts."""
+        super().begin_with(state)
+        self.target.flat.copy_(state.get("target", self.online.flat))
+
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}

@@ -4,7 +4,7 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from tenfold.config.nets import Net
 from tenfold.config.notation import show
@@ -170,3 +170,12 @@ class DQN(Replayed):
     def sigma(self) -> float:
         """Scale of the noise on weights at the start; 0: none."""
         return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
+
+    def check_change(self, before: Self) -> None:
+        kinds = {type(each.explore) for each in (self, before)}
+        if Noisy in kinds and self.explore != before.explore:
+            raise ConfigError(
+                "explore",
+                f"= {show(self.explore)} cannot be on resume: noise is part of the networks that "
+                f"were saved with {show(before.explore)}; leave it at that.",
+            )

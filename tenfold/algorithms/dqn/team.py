@@ -231,6 +231,13 @@ class Team(DQNAgent):
 
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
+        self.send_away()
+
+    def begin_with(self, state: Tensors) -> None:
+        super().begin_with(state)
+        self.send_away()
+
+    def send_away(self) -> None:
         for home, away in zip(self.agents, self.away, strict=bool(self.away)):
             away.block.copy_(home.block)
 

@@ -40,6 +40,14 @@ class SACAgent(ActorCriticAgent):
         online.initialise(self.seed, how.start if isinstance(how, Auto) else how)
         return online, ActorCritics(sizes, config.net, actor=False)
 
+    def begin_with(self, state: Tensors) -> None:
+        """A temperature that is set, not learned, stays what it is set to."""
+        place = self.online.places[TEMPERATURE]
+        temperature = self.online.flat[place].clone()
+        super().begin_with(state)
+        if TEMPERATURE not in self.actor_parts:
+            self.online.flat[place] = temperature
+
     # acting
 
     def chosen(
