@@ -10,6 +10,7 @@ from tenfold.cli.flags import (
     add_run,
     add_setting,
     add_settings,
+    add_trust,
     chosen_run,
     number_of_jobs,
     settings_given,
@@ -190,6 +191,7 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
     add_run(resume)
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_trust(resume)
     add_track(resume)
     add_callbacks(resume)
     group = resume.add_argument_group("settings that can change from here on")
@@ -208,27 +210,29 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
-    change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
+    given = settings_given(arguments)
+    how: dict[str, Any] = {"quiet": arguments.quiet, "trust": arguments.trust}
     from tenfold.runs.folder import is_seeds, is_sweep
 
     if is_sweep(path):
         from tenfold.cli.sweep import finish_sweep
         from tenfold.training.sweep import resume_sweep
 
-        if change["settings"]:
+        if given:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
         if arguments.track is not None:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
-        return finish_sweep(resume_sweep(path, jobs=jobs, quiet=arguments.quiet))
+        return finish_sweep(resume_sweep(path, jobs=jobs, **how))
     if is_seeds(path):
         from tenfold.training.many import resume_seeds
 
-        return finish_seeds(resume_seeds(path, jobs=jobs, **change, track=arguments.track))
+        how["track"] = arguments.track
+        return finish_seeds(resume_seeds(path, settings=given, jobs=jobs, **how))
     if jobs:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training.loop import resume as go_on
 
-    return finish(go_on(path, **change, callbacks=callbacks_of(arguments)))
+    return finish(go_on(path, settings=given, **how, callbacks=callbacks_of(arguments)))
 
 
 def finish(result: Any) -> int:
@@ -273,7 +277,8 @@ def finish_seeds(result: Any) -> int:
     from tenfold.runs.reporter import reporter_of
     from tenfold.runs.seeds import SeedsFolder, summary_sentences
 
-    reporter, folder = reporter_of(result.run), SeedsFolder.open(result.path)
+    reporter = reporter_of(result.run)
+    folder = SeedsFolder(result.path, result.run, result.seeds)
     members = result.summary["seeds"] if len(result.summary["seeds"]) <= LISTED else {}
     for seed, member in members.items():
         numbers = ", ".join(

@@ -4,7 +4,7 @@ checkpoints (safetensors), and a card. Nothing in it is pickled.
 Whoever opens one may have it from anybody. So only files with names that are known here are taken
 out, into a new folder, by names that are ours; sizes are limited before and while they are read;
 every file must have the digest that `pack.json` says; YAML has no tags and no aliases. What the
-settings name is imported only where the user trusts them (`trust`).
+settings name is imported only where the user trusts them (`config.trust`).
 """
 
 import hashlib
@@ -24,7 +24,6 @@ import yaml
 from tenfold.core.errors import UserError
 from tenfold.runs.files import writing
 from tenfold.runs.schema import TEXT, Schema, misfit, parsed
-from tenfold.runs.trust import trusting
 
 KIND, FORMAT = "tenfold-pack", 1
 MANIFEST, CARD, CURVE = "pack.json", "README.md", "curve.png"
@@ -52,22 +51,21 @@ PACK: Schema = {
 
 
 @contextmanager
-def opened(path: Path, trust: bool = False) -> Iterator[Path]:
+def opened(path: Path) -> Iterator[Path]:
     """The folder of a run: the one that is named, or that of an archive, which is unpacked and gone
-    afterwards. What its settings name is imported if this user made the run, or with `trust`."""
-    with trusting(trust):
-        if not path.is_file():
-            yield path
-            return
-        with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
-            folder = Path(place) / "run"
-            unpack(path, folder)
-            try:
-                yield folder
-            except UserError as error:  # the person knows the archive, and no other place
-                if str(folder) not in str(error):
-                    raise
-                raise UserError(str(error).replace(str(folder), str(path))) from None
+    afterwards."""
+    if not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
+        folder = Path(place) / "run"
+        unpack(path, folder)
+        try:
+            yield folder
+        except UserError as error:  # the person knows the archive, and no other place
+            if str(folder) not in str(error):
+                raise
+            raise UserError(str(error).replace(str(folder), str(path))) from None
 
 
 def unpack(path: Path, folder: Path) -> None:

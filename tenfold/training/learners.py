@@ -58,13 +58,13 @@ def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool
     ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
     it was an object or a function; `trust` allows modules that somebody else's run names to be
     imported."""
-    with opened(Path(getattr(path, "path", path)), trust) as folder:
-        return load_run(folder, str(checkpoint), env).agent
+    with opened(Path(getattr(path, "path", path))) as folder:
+        return load_run(folder, str(checkpoint), env, trust).agent
 
 
-def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
+def load_run(path: Path, checkpoint: str = "last", env: Any = None, trust: bool = False) -> Trained:
     """The same, with what belongs to it."""
-    folder, run = RunFolder.open(path)
+    folder, run = RunFolder.open(path, trust)
     lend(run.env, env)
     state, step = Checkpoints(folder, run.keep).policy(checkpoint)
     # before an agent is made: settings of a stranger may ask for more than there is memory

@@ -9,6 +9,7 @@ from typing import Any
 from tenfold.config.changes import changed_run, changes, constant_from
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run, settings_of
+from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt
@@ -69,13 +70,14 @@ def resume(
     env: Any = None,
     callbacks: Sequence[Any] = (),
     report: bool = True,
+    trust: Trust = False,
 ) -> Result:
     """Goes on from the latest whole checkpoint of a run, given by its folder or by what `train`
     returned, as if it had never stopped; `steps` sets a new end, `engine` another engine (then
     numbers differ in their last bits), `settings` whatever else can change
     (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
-    function."""
-    folder, run = RunFolder.open(Path(getattr(path, "path", path)))
+    function; `trust` allows modules that somebody else's run names to be imported."""
+    folder, run = RunFolder.open(Path(getattr(path, "path", path)), trust)
     lend(run.env, env)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with folder:
@@ -119,6 +121,7 @@ def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
     path = checkpoints.folder.path
     arrays, rows, note, complaints = checkpoints.latest()
     settings = current(note["settings"])
+    require_trust(path, settings, checkpoints.folder.trust)
     note["changed"] = changes(settings, run, path / "config.yaml")
     before = Run.of(settings)
     complaints = [*refused, *complaints, *filter(None, [constant_from(before, run)])]

@@ -15,6 +15,7 @@ from typing import Any
 
 from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run, settings_of
+from tenfold.config.trust import Trust
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -59,6 +60,7 @@ class Many:
     change: dict[str, Any]
     callbacks: Sequence[Any] = ()
     place: Place = HERE
+    trust: Trust = False
 
     @property
     def steps(self) -> dict[str, int]:
@@ -101,7 +103,13 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
     words = f"{many.title} ({many.place.words(workers)}) -> {many.path}"
     display.announce(words, many.members[0].run)
     tasks = [
-        (to_mapping(member.run), str(member.path.absolute()), many.change, many.callbacks)
+        (
+            to_mapping(member.run),
+            str(member.path.absolute()),
+            many.change,
+            many.callbacks,
+            many.trust,
+        )
         for member in many.members
     ]
     pool = many.place.pool(train_member, tasks)
@@ -135,6 +143,7 @@ def train_member(
     path: str,
     change: dict[str, Any],
     trackers: Sequence[Any] = (),
+    trust: Trust = False,
     callbacks: Sequence[Any] = (),
 ) -> tuple[str, int]:
     """In a process of its own: one run from its start, or from where it stopped, then with the
@@ -142,7 +151,8 @@ def train_member(
     callbacks = (*callbacks, *trackers)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            result = resume(path, settings=change, quiet=True, callbacks=callbacks)
+            how: dict[str, Any] = {"quiet": True, "callbacks": callbacks, "trust": trust}
+            result = resume(path, settings=change, **how)
         else:
             result = train(Run.of(settings), path, overwrite=True, quiet=True, callbacks=callbacks)
         return result.unsaved, result.interrupted
@@ -234,10 +244,11 @@ def resume_seeds(
     jobs: int = 0,
     quiet: bool = False,
     track: str | None = None,
+    trust: bool = False,
 ) -> SeedsResult:
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
-    folder, trackers = SeedsFolder.open(Path(path)), trackers_named(track)
+    folder, trackers = SeedsFolder.open(Path(path), trust), trackers_named(track)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
@@ -264,7 +275,8 @@ def many_of(folder: SeedsFolder) -> Many:
     place = Place.of(folder.run, folder.shared and folder.run.where == "ray")
     change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
     change.pop("address", None)
-    return Many(title, "seeds", members, folder.path, again, change, place=place)
+    more: dict[str, Any] = {"place": place, "trust": folder.trust}
+    return Many(title, "seeds", members, folder.path, again, change, **more)
 
 
 def carry_out(

@@ -195,7 +195,7 @@ class Cohort:
             return None
         try:
             if is_run(member.path) and checkpoint_steps(member.path):
-                folder = RunFolder.open(member.path)[0]
+                folder = RunFolder.open(member.path, self.many.trust)[0]
                 return folder.__enter__()
             return RunFolder.create(member.path, member.run, overwrite=True)
         except UserError as error:
@@ -223,7 +223,7 @@ class Cohort:
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
             session = self.session_of(self.learner_of(run, held), checkpoints)
             return Seat(member.name, session, Metrics(folder), {}, [], self.many.callbacks)
-        run = changed_run(read_settings(folder.path), self.many.change)
+        run = changed_run(read_settings(folder.path, folder.trust), self.many.change)
         while True:
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
             saved = last_saved(checkpoints, run, refused)
