@@ -1,7 +1,8 @@
 """Training: make the learner and the folder, or find what a run goes on from, and carry it out
 (`session`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tenfold.runs.folder import RunFolder, require_place
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.names import destination, run_name, turn_latest
 from tenfold.runs.schema import current
-from tenfold.training.learners import Unfit, prepare, ready
+from tenfold.training.learners import Unfit, prepare, put_back, ready
 from tenfold.training.session import Result, Saved, Session
 
 
@@ -89,6 +90,18 @@ def resume(
                 refused.append(pass_over(error, folder))  # and the one before it is tried
 
 
+def require_fit(path: Path, change: Mapping[str, Any], trust: Trust) -> None:
+    """Refuses settings that a run's checkpoint does not go together with, before they are written
+    down for several."""
+    folder, run = RunFolder.open(path, trust)
+    with folder, suppress(Finished, Unfit):  # these are told of when it goes on
+        run = changed_run(run, change)
+        checkpoints = Checkpoints(folder, run.keep)
+        saved = last_saved(checkpoints, run, [])
+        with ready(run, quiet=True) as learner:
+            put_back(learner, checkpoints, saved.arrays, saved.rows, saved.note)
+
+
 def pass_over(error: Unfit, folder: RunFolder) -> str:
     """Sets a checkpoint aside that cannot be gone on from; the error where there is no other."""
     if len(checkpoint_steps(folder.path)) == 1:
@@ -111,9 +124,10 @@ def go_on(
     saved = last_saved(checkpoints, run, refused)
     prepare(run)
     with ready(run, quiet) as learner, Interrupt() as interrupt:
-        turn_latest(folder.path)
         session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
-        return session.carry_out(*session.restore(saved), callbacks)
+        restored = session.restore(saved)
+        turn_latest(folder.path)
+        return session.carry_out(*restored, callbacks)
 
 
 def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:

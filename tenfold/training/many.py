@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import merge, to_mapping
+from tenfold.config.changes import HOLDING
+from tenfold.config.mappings import dotted, merge, nested, to_mapping
 from tenfold.config.run import Run, settings_of
 from tenfold.config.trust import Trust
 from tenfold.core.errors import ActorFault, ConfigError, UserError
@@ -31,7 +32,7 @@ from tenfold.training import learners
 from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import prepare, ready
-from tenfold.training.loop import Finished, resume, train
+from tenfold.training.loop import Finished, require_fit, resume, train
 from tenfold.training.together import require_kernels, require_room, train_together
 from tenfold.training.tracking import Tracker, trackers_named
 
@@ -260,9 +261,19 @@ def resume_seeds(
                     f"= {run.steps:,} is less than {name} has done, {step:,}: give a larger one.",
                 )
         together = fit(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
+        require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
         turn_latest(folder.path)
         return carry_out(folder, jobs, quiet, together, trackers)
+
+
+def require_member_fit(folder: SeedsFolder, run: Run, change: dict[str, Any]) -> None:
+    """The first seed that was saved, where who holds the state of all of them changes."""
+    if not set(HOLDING) & dotted(nested(change)).keys() or run.where == "ray":
+        return
+    many = many_of(replace(folder, run=run, changes=merge(folder.changes, change)))
+    for member in [member for member in many.members if member.name in many.saved][:1]:
+        require_fit(member.path, many.change, folder.trust)
 
 
 def many_of(folder: SeedsFolder) -> Many:

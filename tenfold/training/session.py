@@ -95,10 +95,12 @@ class Session:
         """A checkpoint into the learner; what `carry_out` takes of it."""
         learner, folder, note = self.learner, self.folder, saved.note
         run, complaints = learner.run, list(saved.complaints)
+        exact = put_back(learner, self.checkpoints, saved.arrays, saved.rows, note)
+        # only now: settings that the checkpoint does not fit are not written down
         with writing(folder.path):
             write_settings(folder.path, run)
         self.checkpoints.forget_best_after(note["step"], note["best"])
-        if not put_back(learner, self.checkpoints, saved.arrays, saved.rows, note):
+        if not exact:
             complaints.append(
                 f"{run.env} could not be restored exactly: its episodes begin anew and this resume "
                 "is not exact."
