@@ -17,7 +17,7 @@ from tenfold.core.protocols import Asked
 from tenfold.core.registry import algorithm
 from tenfold.evaluation.evaluate import evaluation_of
 from tenfold.evaluation.player import play, random_policy
-from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, LIMITS, MANIFEST, PIECE
+from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, MANIFEST, METRICS, PIECE, readable
 from tenfold.runs.checkpoint import BEST, flat_state
 from tenfold.runs.files import for_writing, write_arrays, writing
 from tenfold.runs.folder import RunFolder, is_seeds
@@ -139,7 +139,7 @@ def texts(
         "run.json": json.dumps(about, indent=1).encode(),
     }
     # metrics of very long runs are left out rather than refused by whoever opens the archive
-    return found | ({"metrics.jsonl": metrics} if len(metrics) <= LIMITS["metrics.jsonl"] else {})
+    return found | ({METRICS: metrics} if readable(metrics) else {})
 
 
 def named_alone(command: Any) -> list[str]:
