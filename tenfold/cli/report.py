@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.flags import chosen_run, whole_number
+from tenfold.cli.flags import add_trust, chosen_run, whole_number
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
 
@@ -24,6 +24,7 @@ def add_named(parser: argparse.ArgumentParser) -> None:
         help="runs, folders of seeds, sweeps, or folders that hold such (the latest below runs/ by "
         "default)",
     )
+    add_trust(parser)
 
 
 def paths_named(arguments: argparse.Namespace) -> list[Path]:
@@ -73,10 +74,10 @@ def report(arguments: argparse.Namespace) -> int:
         from tenfold.runs.sweep_page import write_sweep_report
 
         with placed(out or paths[0] / "report.html"):
-            print(write_sweep_report(SweepFolder.open(paths[0]), out))
+            print(write_sweep_report(SweepFolder.open(paths[0], arguments.trust), out))
         return 0
     require_runs(paths, "--live" if seconds else "report of several")
-    sight = Sight(paths)
+    sight = Sight(paths, trust=arguments.trust)
     if len(sight.look()) > 1 or paths[0] not in sight.groups:
         require_page(page_of(sight, out))
     with placed(page_of(sight, out)):
@@ -141,7 +142,7 @@ def add_watch(parsers: Any, given: Sequence[str]) -> None:
 def watch(arguments: argparse.Namespace) -> int:
     from tenfold.runs.watching import watch_runs
 
-    watch_runs(paths_named(arguments), arguments.once)
+    watch_runs(paths_named(arguments), arguments.once, arguments.trust)
     return 0
 
 

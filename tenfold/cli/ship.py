@@ -112,6 +112,7 @@ def add_pack(parsers: Any, given: Sequence[str]) -> None:
         default="20",
         help="played for the scores of the card by each checkpoint; 0: those of training (20)",
     )
+    add_trust(pack)
 
 
 def pack(arguments: argparse.Namespace) -> int:
@@ -120,15 +121,17 @@ def pack(arguments: argparse.Namespace) -> int:
         raise UserError("--out is empty: name a file, or leave it out.")
     episodes = whole_number(arguments.episodes, "--episodes", 0, 10**6)
     from tenfold.config.mappings import to_mapping
+    from tenfold.config.trust import modules_in
     from tenfold.core.system import set_threads
     from tenfold.runs.folder import read_settings
-    from tenfold.runs.trust import modules_in
     from tenfold.shipping.pack import pack as write
 
     set_threads(1)
-    file = write(path, arguments.out, licence=arguments.licence, episodes=episodes)
+    how = {"licence": arguments.licence, "episodes": episodes, "trust": arguments.trust}
+    file = write(path, arguments.out, **how)
     # of an archive nobody knows who made it
-    trust = " --trust" if any(modules_in(to_mapping(read_settings(path)))) else ""
+    settings = to_mapping(read_settings(path, arguments.trust))
+    trust = " --trust" if any(modules_in(settings)) else ""
     print(f"{file} ({file.stat().st_size:,} bytes)   play it: tenfold eval {file}{trust}")
     return 0
 

@@ -60,7 +60,7 @@ def meet_domain(given: Sequence[str]) -> None:
         named = [word for word in given[1:2] if not word.startswith("-")]
         path = chosen_run(named[0] if named else None)
         if is_run(path):
-            domain_of(RunFolder.open(path)[1].env)
+            domain_of(RunFolder.open(path, "--trust" in given)[1].env)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -75,10 +75,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
     # seconds
     set_threads(1)
     options = {name: getattr(arguments, name) for domain in domains() for name in domain.flags}
-    with opened(path, arguments.trust) as folder:
-        asked = arguments.checkpoint, episodes, seed, arguments.video, options
+    with opened(path) as folder:
+        asked = arguments.checkpoint, episodes, seed, arguments.video, options, arguments.trust
         found, lines = scores(folder, *asked)
-        show_film(folder, found)
+        show_film(folder, found, arguments.trust)
         said = json.dumps(found) if arguments.json else "\n".join(lines)
         if folder != path:  # an archive's, which goes
             said = said.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
@@ -87,7 +87,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show_film(folder: Path, found: dict[str, Any]) -> None:
+def show_film(folder: Path, found: dict[str, Any], trust: bool) -> None:
     """A film that was made in a run's folder is shown by its page, where there is one."""
     from tenfold.runs.folder import RunFolder
     from tenfold.runs.report import write_report
@@ -95,7 +95,7 @@ def show_film(folder: Path, found: dict[str, Any]) -> None:
     filmed = Path(found["video"]).absolute().parent if "video" in found else None
     if filmed == folder.absolute() and (folder / "report.html").is_file():
         with suppress(OSError):  # the film is there, the page as it was
-            write_report(*RunFolder.open(folder))
+            write_report(*RunFolder.open(folder, trust))
 
 
 EVAL = Command("eval", add_eval, evaluate)

@@ -218,6 +218,7 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
     )
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_trust(resume)
     add_track(resume)
     add_callbacks(resume)
     group = resume.add_argument_group("settings that can change from here on")
@@ -236,28 +237,31 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
-    change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
-    change["more"] = whole_number_or_none(arguments.more, "--more", 1)
+    given = settings_given(arguments)
+    how: dict[str, Any] = {"quiet": arguments.quiet, "trust": arguments.trust}
+    more = whole_number_or_none(arguments.more, "--more", 1)
     from tenfold.runs.folder import is_seeds, is_sweep
 
     if is_sweep(path):
         from tenfold.cli.sweep import finish_sweep
         from tenfold.training.sweep import resume_sweep
 
-        if change["settings"] or arguments.more is not None:
+        if given or more is not None:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
         if arguments.track is not None:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
-        return finish_sweep(resume_sweep(path, jobs=jobs, quiet=arguments.quiet))
+        return finish_sweep(resume_sweep(path, jobs=jobs, **how))
     if is_seeds(path):
         from tenfold.training.many import resume_seeds
 
-        return finish_seeds(resume_seeds(path, jobs=jobs, **change, track=arguments.track))
+        how["track"] = arguments.track
+        return finish_seeds(resume_seeds(path, settings=given, more=more, jobs=jobs, **how))
     if jobs:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training.loop import resume as go_on
 
-    return finish(go_on(path, **change, callbacks=callbacks_of(arguments)))
+    how["callbacks"] = callbacks_of(arguments)
+    return finish(go_on(path, settings=given, more=more, **how))
 
 
 def finish(result: Any) -> int:
@@ -302,7 +306,8 @@ def finish_seeds(result: Any) -> int:
     from tenfold.runs.reporter import reporter_of
     from tenfold.runs.seeds import SeedsFolder, summary_sentences
 
-    reporter, folder = reporter_of(result.run), SeedsFolder.open(result.path)
+    reporter = reporter_of(result.run)
+    folder = SeedsFolder(result.path, result.run, result.seeds)
     members = result.summary["seeds"] if len(result.summary["seeds"]) <= LISTED else {}
     for seed, member in members.items():
         numbers = ", ".join(

@@ -44,6 +44,9 @@ CHANGEABLE = (
     "threads",
 )
 
+# those of them that decide who holds what a checkpoint saves, and in which form
+HOLDING = ("where", "ahead", "on_death", "engine", "learners", "stack", "verify", "device")
+
 
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
     """The run as it goes on with other settings, nested or by dotted names; one that cannot change

@@ -14,6 +14,7 @@ from tenfold.config.agent import AgentConfig, ByAgent
 from tenfold.config.mappings import merge, nested, read_yaml, to_mapping
 from tenfold.config.notation import nearest, with_arguments
 from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Positive, Whole
+from tenfold.config.trust import require_trusted_file
 from tenfold.config.wrapping import (
     Sign,
     check_wrappers,
@@ -261,6 +262,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
                 "them).",
             )
         base = read_yaml(Path(what))
+        require_trusted_file(Path(what), base)
     elif OWN.fullmatch(what):
         base = {"agent": {"name": what}}
     else:

@@ -75,6 +75,10 @@ class Search:
 
     def value(self, drawn: Mapping[str, Any]) -> Any:
         """The setting's value, of what was drawn."""
+        for name, space in self.spaces.items():
+            value = drawn[name]
+            if isinstance(value, str) and value not in space:  # a study may be anybody's
+                raise ConfigError(self.path, f"= {show(value)} is not among what is searched over.")
         values = iter([drawn[name] for name in self.spaces])
         filled = [piece if isinstance(piece, str) else next(values) for piece in self.pieces]
         return filled[0] if len(filled) == 1 else "".join(map(show, filled))

@@ -1,7 +1,7 @@
 """What the plain engines of all algorithms share: an update by eager autograd on an agent's flat
 buffers, and the means of what updates tell."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -73,7 +73,14 @@ class AutogradEngine:
         return {"sums": torch.as_tensor(self.sums)}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.sums[:] = state["sums"]
+        self.sums[:] = fitted_sums(state["sums"], self.sums.shape)
+
+
+def fitted_sums(saved: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Sums of statistics as an engine keeps them. Agents that learn one after another have a row
+    each, those that learn in one call the mean of these rows."""
+    saved = torch.as_tensor(saved)
+    return (saved.mean(0) if saved.ndim > len(shape) else saved).expand(*shape)
 
 
 NAMES = ("obs", "final_obs", "reward", "terminated", "truncated", "skipped")

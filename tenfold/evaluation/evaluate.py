@@ -70,7 +70,7 @@ class Episodes:
 
     def judge(self, asked: Asked, env: Any = None) -> Score:
         """Returns of the run's policy."""
-        trained = load_run(asked.path, asked.checkpoint, env)
+        trained = load_run(asked.path, asked.checkpoint, env, asked.trust)
         run, agent, seed = trained.run, trained.agent, seed_of(asked, trained.run)
         there = deployed(run, asked.options)
         policy = agent.policy(there.eval_policy)
@@ -78,7 +78,7 @@ class Episodes:
 
     def find(self, asked: Asked, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The policy's returns, with the random policy's beside them."""
-        trained = load_run(asked.path, asked.checkpoint)
+        trained = load_run(asked.path, asked.checkpoint, trust=asked.trust)
         run, agent, step, seed = (
             trained.run,
             trained.agent,
@@ -163,7 +163,7 @@ class Episodes:
 
     def find_seeds(self, asked: Asked) -> dict[str, Any]:
         """The same for every member of a folder of seeds, and their returns together."""
-        folder, members = SeedsFolder.open(asked.path), []
+        folder, members = SeedsFolder.open(asked.path, asked.trust), []
         if asked.video is not None:
             raise UserError(
                 "--video films one agent: name a seed's folder, for example "
@@ -219,7 +219,7 @@ class Episodes:
         found = f"last {last['mean_return']:.2f}, " if last else ""
         best = f"{found}best {result.best_evaluation:.2f}{told}"
         lines = [f"evaluations ({result.run.eval_policy}): {best}"]
-        if last and clearly_better(RunFolder.open(result.path)[0], last):
+        if last and clearly_better(RunFolder(result.path), last):
             lines.append(
                 "Note: the last policy is clearly worse than the best one: "
                 f"tenfold eval {result.path} --checkpoint best"
@@ -272,9 +272,10 @@ def evaluate(
     to `tenfold eval`."""
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
-    with opened(Path(getattr(run, "path", run)), trust) as path:
-        settings = RunFolder.open(path)[1]
-        asked = Asked(path, str(checkpoint), episodes, seed, None, known(options, settings))
+    with opened(Path(getattr(run, "path", run))) as path:
+        settings = RunFolder.open(path, trust)[1]
+        told = known(options, settings)
+        asked = Asked(path, str(checkpoint), episodes, seed, None, told, trust)
         return evaluation_of(settings).judge(asked, env)
 
 
@@ -307,12 +308,13 @@ def scores(
     seed: int | None = None,
     video: str | None = None,
     options: Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """What `tenfold eval` finds of a run or of a folder of many seeds, as JSON takes it, and as
     lines for a terminal."""
     many = is_seeds(path)
-    run = SeedsFolder.open(path).run if many else RunFolder.open(path)[1]
-    asked = Asked(path, checkpoint, episodes, seed, video, known(options or {}, run))
+    run = SeedsFolder.open(path, trust).run if many else RunFolder.open(path, trust)[1]
+    asked = Asked(path, checkpoint, episodes, seed, video, known(options or {}, run), trust)
     how = evaluation_of(run)
     if many:
         found = how.find_seeds(asked)

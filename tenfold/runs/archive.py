@@ -4,10 +4,12 @@ checkpoints (safetensors), and a card. Nothing in it is pickled.
 Whoever opens one may have it from anybody. So only files with names that are known here are taken
 out, into a new folder, by names that are ours; sizes are limited before and while they are read;
 every file must have the digest that `pack.json` says; YAML has no tags and no aliases. What the
-settings name is imported only where the user trusts them (`trust`).
+settings name is imported only where the user trusts them (`config.trust`).
 """
 
 import hashlib
+import io
+import os
 import re
 import shutil
 import stat
@@ -24,7 +26,6 @@ import yaml
 from tenfold.core.errors import UserError
 from tenfold.runs.files import writing
 from tenfold.runs.schema import TEXT, Schema, misfit, parsed
-from tenfold.runs.trust import trusting
 
 KIND, FORMAT = "tenfold-pack", 1
 MANIFEST, CARD, CURVE = "pack.json", "README.md", "curve.png"
@@ -33,7 +34,7 @@ MEGABYTE = 2**20
 LIMITS = {
     MANIFEST: MEGABYTE,
     CARD: MEGABYTE,
-    "config.yaml": MEGABYTE // 4,
+    "config.yaml": MEGABYTE // 16,
     "run.json": MEGABYTE,
     CURVE: 16 * MEGABYTE,
     "metrics.jsonl": 64 * MEGABYTE,
@@ -42,7 +43,12 @@ REQUIRED = (MANIFEST, CARD, "config.yaml", "run.json")
 # these are stored as they are, so that none is larger than the archive
 WEIGHTS = re.compile(r"checkpoints/(best|step-[0-9]{12})\.safetensors")
 ENTRIES = 32
+HEADER = MEGABYTE  # of weights: their names, shapes and note, which are read as JSON
+METRICS = "metrics.jsonl"
+LINES, LONGEST = 250_000, 4 * MEGABYTE  # of metrics, and bytes of one
 PIECE = MEGABYTE
+LARGEST = 2 * PIECE  # that is read at once, such as the list of the files
+FORMS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DEPTH = 20  # of settings in settings
 PACK: Schema = {
     "kind": TEXT,
@@ -52,28 +58,42 @@ PACK: Schema = {
 
 
 @contextmanager
-def opened(path: Path, trust: bool = False) -> Iterator[Path]:
+def opened(path: Path) -> Iterator[Path]:
     """The folder of a run: the one that is named, or that of an archive, which is unpacked and gone
-    afterwards. What its settings name is imported if this user made the run, or with `trust`."""
-    with trusting(trust):
-        if not path.is_file():
-            yield path
-            return
-        with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
-            folder = Path(place) / "run"
-            unpack(path, folder)
-            try:
-                yield folder
-            except UserError as error:  # the person knows the archive, and no other place
-                if str(folder) not in str(error):
-                    raise
-                raise UserError(str(error).replace(str(folder), str(path))) from None
+    afterwards."""
+    if not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
+        folder = Path(place) / "run"
+        unpack(path, folder)
+        try:
+            yield folder
+        except UserError as error:  # the person knows the archive, and no other place
+            if str(folder) not in str(error):
+                raise
+            raise UserError(str(error).replace(str(folder), str(path))) from None
+
+
+class Bounded(io.BufferedReader):
+    """An archive that is never read further at once than any of ours needs: its list of files could
+    be as long as it is."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            size = os.fstat(self.fileno()).st_size - self.tell()
+        if size > LARGEST:
+            raise zipfile.BadZipFile(f"{size:,} bytes of it belong together")
+        return super().read(size)
 
 
 def unpack(path: Path, folder: Path) -> None:
     """The archive's files into a new folder, or a UserError and none of them."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with Bounded(path) as source, zipfile.ZipFile(source) as archive:
             entries = checked_entries(archive, path)
             (folder / "checkpoints").mkdir(parents=True)
             digests = {
@@ -86,6 +106,8 @@ def unpack(path: Path, folder: Path) -> None:
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be unpacked ({error}).") from None
+    for name in entries:
+        require_bounds(path, name, folder / name)
     require_manifest(path, (folder / MANIFEST).read_bytes(), digests)
     require_plain_yaml(path, folder / "config.yaml")
 
@@ -106,8 +128,9 @@ def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.Z
             raise UserError(f"{path} holds {shown(name)} twice.")
         if entry.flag_bits & 1:
             raise UserError(f"{path} is encrypted, which archives of runs are not.")
-        stored = entry.compress_type == zipfile.ZIP_STORED
-        if weights and not (stored and entry.file_size == entry.compress_size):
+        forms = FORMS[:1] if weights else FORMS
+        whole = entry.file_size == entry.compress_size
+        if entry.compress_type not in forms or (weights and not whole):
             raise UserError(f"{path} holds {name} in another form than `tenfold pack` writes.")
         if limit and entry.file_size > limit:
             raise UserError(
@@ -131,6 +154,30 @@ def extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> str
     if left:
         raise zipfile.BadZipFile(f"{entry.filename} ends early")
     return total.hexdigest()
+
+
+def require_bounds(path: Path, name: str, file: Path) -> None:
+    """Refuses what would take long to read, small as it is in the archive."""
+    if WEIGHTS.fullmatch(name):
+        with file.open("rb") as weights:
+            size = int.from_bytes(weights.read(8), "little")
+        if size > HEADER:
+            raise UserError(
+                f"{path} holds {name} with a header of {size:,} bytes, more than the {HEADER:,} "
+                "that are read."
+            )
+    if name == METRICS and not readable(file.read_bytes()):
+        raise UserError(
+            f"{path} holds {name} with more than {LINES:,} lines, or one of more than {LONGEST:,} "
+            "bytes, which are not read."
+        )
+
+
+def readable(metrics: bytes) -> bool:
+    """Whether metrics are within the bounds of an archive."""
+    if len(metrics) > LIMITS[METRICS] or metrics.count(b"\n") > LINES:
+        return False
+    return max(map(len, metrics.split(b"\n"))) <= LONGEST
 
 
 def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> dict[str, Any]:

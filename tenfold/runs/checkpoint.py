@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import CheckpointError
-from tenfold.runs.files import Arrays, read_arrays, replace_file, write_arrays
+from tenfold.runs.files import Arrays, read_arrays, read_note, replace_file, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import NOTE, POLICY, Schema
 
@@ -82,7 +82,9 @@ class Checkpoints:
     heads: np.ndarray | None = None
     # row files of the current rows: file, digest, heads at its end
     chain: list[dict[str, Any]] = field(default_factory=list)
-    saved: int | None = None  # the step whose state is on disk
+    # the step whose state is on disk, and how much of the metrics it knows
+    saved: tuple[int, int] | None = None
+    files: dict[int, set[str]] = field(default_factory=dict)  # of rows, by checkpoints' steps
     # where the best policy is written with the next checkpoint only: it, its step and score
     lazily: bool = False
     waiting: tuple[Arrays, int, float] | None = None
@@ -90,7 +92,8 @@ class Checkpoints:
     def save(self, learner: Any, note: dict[str, Any]) -> None:
         """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
         self.close()
-        if self.saved == learner.step:
+        now = learner.step, note["metrics_bytes"]
+        if self.saved == now:
             return
         chain, heads = self.chain, self.heads
         if learner.rows and (heads is None or not np.array_equal(learner.rows.head, heads)):
@@ -103,7 +106,8 @@ class Checkpoints:
             flat_state(learner.state()),
             {"run": self.folder.id, "step": learner.step, "rows": chain, **note},
         )
-        self.heads, self.chain, self.saved = heads, chain, learner.step
+        self.heads, self.chain, self.saved = heads, chain, now
+        self.files[learner.step] = {link["file"] for link in chain}
         (self.folder.checkpoints / BEFORE).unlink(missing_ok=True)
         self.prune()
 
@@ -167,15 +171,23 @@ class Checkpoints:
         steps = self.steps()
         for step in steps[: -self.keep]:
             self.path(step).unlink(missing_ok=True)
-        needed = {link["file"] for link in self.chain}
-        for step in steps[-self.keep : -1]:
+        needed: set[str] = set()
+        for step in steps[-self.keep :]:
             try:
-                needed |= {link["file"] for link in read_arrays(self.path(step))[1]["rows"]}
+                needed |= self.rows_of(step)
             except CheckpointError:
                 return  # leave everything where a person may want to look
         for rows in self.folder.rows.glob("rows-*.safetensors"):
             if rows.name not in needed:
                 rows.unlink(missing_ok=True)
+
+    def rows_of(self, step: int) -> set[str]:
+        """The files that hold the rows of a checkpoint. Of those before this session the note is
+        read once, and not the rest of them."""
+        if step not in self.files:
+            note = read_note(self.path(step), NOTE)
+            self.files[step] = {link["file"] for link in note["rows"]}
+        return self.files[step]
 
     def steps(self) -> list[int]:
         return checkpoint_steps(self.folder.path)
@@ -222,7 +234,7 @@ class Checkpoints:
             arrays, rows, note = found
             self.chain = note["rows"]
             self.heads = np.array(note["rows"][-1]["heads"]) if note["rows"] else None
-            self.saved = None if note["owes_evaluation"] else step
+            self.saved = None if note["owes_evaluation"] else (step, note["metrics_bytes"])
             return arrays, rows, note, complaints
         for step in reversed(self.steps()):
             with contextlib.suppress(CheckpointError):

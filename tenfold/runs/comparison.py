@@ -97,10 +97,10 @@ def called(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def group_of(path: Path, name: str = "") -> Group:
+def group_of(path: Path, name: str = "", trust: bool = False) -> Group:
     if is_seeds(path):
-        return group_of_seeds(SeedsFolder.open(path), name=name)
-    return group_of_run(*RunFolder.open(path), name)
+        return group_of_seeds(SeedsFolder.open(path, trust), name=name)
+    return group_of_run(*RunFolder.open(path, trust), name)
 
 
 # the page

@@ -21,6 +21,7 @@ from tenfold.core.errors import CheckpointError, UserError
 from tenfold.runs.schema import ANY, Schema, misfit, parsed
 
 FORMAT = "tenfold-1"
+TYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL", "C64")
 Arrays = dict[str, np.ndarray]
 
 
@@ -79,21 +80,56 @@ def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
     return found
 
 
+@contextlib.contextmanager
+def opened_arrays(path: Path) -> Iterator[Any]:
+    """A tensor file; what cannot be read of it is a CheckpointError."""
+    try:
+        with safe_open(path, "numpy") as file:
+            yield file
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing.") from None
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or no tenfold file ({' '.join(str(error).split())})."
+        ) from None
+
+
+def note_in(path: Path, about: dict[str, str], schema: Schema) -> dict[str, Any]:
+    """The note of a tensor file."""
+    try:
+        note = parsed(about["note"])
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged: its note cannot be read ({error}).") from None
+    if wrong := misfit(note, schema):
+        raise CheckpointError(f"{path} is damaged: in its note {wrong}.")
+    return note
+
+
+def read_note(path: Path, schema: Schema) -> dict[str, Any]:
+    """The note alone: the numbers are neither read nor compared with their checksum."""
+    with opened_arrays(path) as file:
+        about = file.metadata() or {}
+    return note_in(path, about, schema)
+
+
+def require_known_types(path: Path, file: Any) -> None:
+    """Refuses numbers of kinds that nothing of ours is saved as; NumPy has no names for some."""
+    for name in file.keys():  # noqa: SIM118
+        if (kind := str(file.get_slice(name).get_dtype())) not in TYPES:
+            raise CheckpointError(
+                f"{path} is damaged or no tenfold file ({name[:80]!a} is of type {kind:.20})."
+            )
+
+
 def read_arrays(
     path: Path, expected: str | None = None, schema: Schema = ANY
 ) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note
     that is not of the schema."""
-    try:
-        with safe_open(path, "numpy") as file:
-            about = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing.") from None
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} is damaged or no tenfold file ({' '.join(str(error).split())})."
-        ) from None
+    with opened_arrays(path) as file:
+        about = file.metadata() or {}
+        require_known_types(path, file)
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if about.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} was not written by tenfold (format {about.get('format')}, expected {FORMAT})."
@@ -101,10 +137,4 @@ def read_arrays(
     found = digest(arrays, about.get("note", ""))
     if found != about.get("digest") or expected not in (None, found):
         raise CheckpointError(f"{path} is damaged: its contents do not match their checksum.")
-    try:
-        note = parsed(about["note"])
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is damaged: its note cannot be read ({error}).") from None
-    if wrong := misfit(note, schema):
-        raise CheckpointError(f"{path} is damaged: in its note {wrong}.")
-    return arrays, note
+    return arrays, note_in(path, about, schema)

@@ -16,11 +16,12 @@ import yaml
 
 from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.run import Run
+from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.runs.files import replace_file
 from tenfold.runs.names import FolderLock, Numbered, Target, install, locked_below, settled
 from tenfold.runs.schema import RUN, current, parsed, read_json
-from tenfold.runs.trust import mark_modules, require_trust
+from tenfold.runs.trust import mark_modules
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
@@ -85,6 +86,7 @@ class RunFolder:
         self.report = path / "report.html"
         self.about: dict[str, Any] = {}
         self.lock: FolderLock | None = None
+        self.trust: Trust = False
 
     def __enter__(self) -> Self:
         self.lock = self.lock or FolderLock(self.path)
@@ -129,7 +131,9 @@ class RunFolder:
         replace_file(self.path / "run.json", json.dumps(self.about, indent=1).encode())
 
     @classmethod
-    def open(cls, path: Path) -> tuple["RunFolder", Run]:
+    def open(cls, path: Path, trust: Trust = False) -> tuple["RunFolder", Run]:
+        """The folder and the settings of a run. Modules that they name are imported if this user
+        wrote them, or with `trust`."""
         path = settled(path)
         if not os.path.lexists(path):
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
@@ -154,12 +158,13 @@ class RunFolder:
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
         folder = cls(path)
+        folder.trust = trust
         folder.about = read_json(
             path / "run.json", RUN, "put back what was there when the run was trained"
         )
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} has lost its config.yaml and cannot be read.")
-        return folder, read_settings(path)
+        return folder, read_settings(path, trust)
 
 
 def require_place(target: Target, overwrite: bool) -> None:
@@ -206,15 +211,15 @@ def settings_text(settings: str) -> str:
     return yaml.safe_dump(json.loads(settings), sort_keys=False)
 
 
-def read_settings(path: Path) -> Run:
-    """Of a run's folder, or of many seeds'."""
+def read_settings(path: Path, trust: Trust = False) -> Run:
+    """Of a run's folder, or of several runs'."""
     settings = read_yaml(path / "config.yaml")
     if lost := [name for name in WRITTEN if name not in settings]:
         raise UserError(
             f"{path / 'config.yaml'} does not say {', '.join(lost)}, which it did when the run "
             "began: put back what was there."
         )
-    require_trust(path, settings)
+    require_trust(path, settings, trust)
     return Run.of(current(settings))
 
 

@@ -64,6 +64,7 @@ class Sight:
 
     paths: Sequence[Path]  # as they were named
     sweeps: bool = False  # the trials of sweeps too
+    trust: bool = False  # modules are imported, whoever named them
 
     def __post_init__(self) -> None:
         self.groups: dict[Path, Group] = {}
@@ -90,7 +91,7 @@ class Sight:
 
     def look_at(self, path: Path, name: str) -> Group:
         if path not in self.groups:
-            return group_of(path, name)
+            return group_of(path, name, self.trust)
         for digest in self.groups[path].members:
             digest.read()
         return replace(self.groups[path], name=name)
@@ -122,7 +123,7 @@ def write_page(sight: Sight, out: Path | None = None, live: float = 0.0) -> Path
         return write_comparison(groups, page_of(sight, out), live, left_out)
     (group,) = groups
     if is_seeds(group.path):
-        return write_seeds(SeedsFolder.open(group.path), group, None, out, live)
+        return write_seeds(SeedsFolder.open(group.path, sight.trust), group, None, out, live)
     return write_run(group, out, live)
 
 

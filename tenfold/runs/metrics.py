@@ -64,11 +64,12 @@ def read_rows(path: Path, episodes: bool = True) -> Iterator[dict[str, Any]]:
     """The rows of a metrics file, those of `episodes` if they are asked for; what is no row is
     passed over."""
     if path.is_file():
-        for line in path.read_text(errors="replace").splitlines():
-            if not episodes and line.startswith(EPISODE):
-                continue
-            if row := row_in(line):
-                yield row
+        with path.open(errors="replace") as file:
+            for line in file:
+                if line.isspace() or (not episodes and line.startswith(EPISODE)):
+                    continue
+                if row := row_in(line):
+                    yield row
 
 
 def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from tenfold.config.changes import changed_run
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run
+from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.files import replace_file, writing
@@ -27,6 +28,7 @@ from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.reporter import Reporter, reporter_of
 from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.statistics import sentence, together
+from tenfold.runs.trust import mark_modules
 
 Rows = list[dict[str, Any]]
 
@@ -42,6 +44,7 @@ class SeedsFolder:
     lock: FolderLock | None = field(default=None, compare=False, repr=False)
     changes: dict[str, Any] = field(default_factory=dict)  # settings that are others since a resume
     shared: bool = False  # every machine of the cluster sees the folder
+    trust: Trust = False
 
     def member(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
@@ -83,7 +86,7 @@ class SeedsFolder:
         return cls(path, run, seeds, lock, shared=shared)
 
     @classmethod
-    def open(cls, path: Path) -> "SeedsFolder":
+    def open(cls, path: Path, trust: Trust = False) -> "SeedsFolder":
         path = settled(path)
         about = read_json(
             path / "seeds.json",
@@ -91,12 +94,14 @@ class SeedsFolder:
             'put back what was there, such as "seeds": [0, 1], or name a seed\'s own '
             f"folder below {path}",
         )
+        require_trust(path, about.get("changes"), trust)
         return cls(
             path,
-            read_settings(path),
+            read_settings(path, trust),
             tuple(about["seeds"]),
             changes=about.get("changes", {}),
             shared=about.get("shared", False),
+            trust=trust,
         )
 
     def ready(self, checkpoint: str) -> tuple[int, ...]:
@@ -133,6 +138,7 @@ class SeedsFolder:
         about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"changes": new.changes}
         with writing(self.path):
             write_settings(self.path, new.run)
+            mark_modules(self.path, new.changes)
             replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
         return new
 

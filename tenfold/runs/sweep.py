@@ -14,6 +14,7 @@ import yaml
 
 from tenfold.config.mappings import differing, to_mapping
 from tenfold.config.run import Run
+from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
@@ -24,6 +25,7 @@ from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import interquartile_mean
+from tenfold.runs.trust import mark_modules
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
@@ -52,6 +54,7 @@ class SweepFolder:
     run: Run
     plan: Plan
     lock: FolderLock | None = field(default=None, compare=False, repr=False)
+    trust: Trust = False
 
     @property
     def title(self) -> str:
@@ -70,7 +73,7 @@ class SweepFolder:
         """Of a trial, or of what is confirmed; a new one unless it is there already."""
         path = self.path / name
         if is_seeds(path):
-            there = SeedsFolder.open(path)
+            there = SeedsFolder.open(path, self.trust)
             if there.seeds == seeds and not differing(to_mapping(there.run), to_mapping(run)):
                 return there
         made = SeedsFolder.create(path, run, seeds, overwrite=True)
@@ -104,11 +107,13 @@ class SweepFolder:
         return cls(path, run, plan, lock)
 
     @classmethod
-    def open(cls, path: Path) -> "SweepFolder":
+    def open(cls, path: Path, trust: Trust = False) -> "SweepFolder":
         path = settled(path)
         plan = about_sweep(path)["plan"]
+        require_trust(path, plan["search"], trust)
         seeds, held_out = tuple(plan["seeds"]), tuple(plan["held_out"])
-        return cls(path, read_settings(path), Plan(**plan | {"seeds": seeds, "held_out": held_out}))
+        plan = Plan(**plan | {"seeds": seeds, "held_out": held_out})
+        return cls(path, read_settings(path, trust), plan, trust=trust)
 
     def locked(self, trials: int, run: Run) -> "SweepFolder":
         """The same, kept to this process, with so many trials, where `run` says."""
@@ -131,6 +136,7 @@ class SweepFolder:
 
     def write_best(self, run: Run) -> None:
         text = yaml.safe_dump(to_mapping(run), sort_keys=False)
+        mark_modules(self.path, to_mapping(run))
         replace_file(self.path / BEST, f"# the winner of {self.path.name}\n{text}".encode())
 
     def write_results(self, found: dict[str, Any]) -> None:
@@ -185,6 +191,7 @@ def misfit_of_results(found: Row) -> str:
 def write_plan(path: Path, about: dict[str, Any], plan: Plan) -> None:
     about = about | {"plan": asdict(plan)}
     replace_file(path / PLAN, json.dumps(about, indent=1).encode())
+    mark_modules(path, plan.search)
 
 
 def about_sweep(path: Path) -> dict[str, Any]:

@@ -83,8 +83,8 @@ def sparkline(values: Any, width: int = SPARK) -> str:
 class Screen:
     """What is on it: a line for each run, and what happened to them."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.sight, self.first = Sight(paths, sweeps=True), 0
+    def __init__(self, paths: Sequence[Path], trust: bool = False) -> None:
+        self.sight, self.first = Sight(paths, sweeps=True, trust=trust), 0
         self.events: deque[Text] = deque(maxlen=200)
         self.states: dict[Path, str] = {}
         self.best: dict[Path, Any] = {}
@@ -233,9 +233,9 @@ def stages(digest: Digest) -> Text:
 # the terminal
 
 
-def watch_runs(paths: Sequence[Path], once: bool = False) -> None:
+def watch_runs(paths: Sequence[Path], once: bool = False, trust: bool = False) -> None:
     """Until q, Ctrl-C or, where nothing is left to wait for, a key."""
-    screen, console = Screen(paths), Console()
+    screen, console = Screen(paths, trust), Console()
     if not screen.states:
         raise UserError("There is no run to watch yet: start one with `tenfold train cartpole`.")
     if not console.is_terminal:  # a file or a pipe has room for everything

@@ -72,13 +72,13 @@ def export(
     name = path.stem if path.is_file() else path.resolve().name
     file = Path(out) if out else Path(f"{name}{SUFFIX[format]}")
     for_writing(file, "--out")
-    with opened(path, trust) as folder:
+    with opened(path) as folder:
         if is_seeds(folder):
             raise UserError(
                 f"{path} holds several seeds, and one policy is exported: name a seed's folder, "
                 f"such as {path / 'seed-0'}."
             )
-        trained = load_run(folder, str(checkpoint), env)
+        trained = load_run(folder, str(checkpoint), env, trust)
         policy, about = policy_of(trained, sample, mask)
         about |= {"checkpoint": str(checkpoint), "policy": "sampled" if sample else "greedy"}
         program = traced(policy)

@@ -17,7 +17,7 @@ from tenfold.core.protocols import Asked
 from tenfold.core.registry import algorithm
 from tenfold.evaluation.evaluate import evaluation_of
 from tenfold.evaluation.player import play, random_policy
-from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, LIMITS, MANIFEST, PIECE
+from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, MANIFEST, METRICS, PIECE, readable
 from tenfold.runs.checkpoint import BEST, flat_state
 from tenfold.runs.files import for_writing, write_arrays, writing
 from tenfold.runs.folder import RunFolder, is_seeds
@@ -45,6 +45,7 @@ def pack(
     licence: str = "",
     episodes: int = 20,
     env: Any = None,
+    trust: bool = False,
 ) -> Path:
     """Writes a run as one archive to share: settings, metrics, what acting needs of the last and
     the best checkpoint, and a model card; no replay memory. `ten.load`, `ten.evaluate` and
@@ -52,7 +53,8 @@ def pack(
 
     `run` is a run's folder or what `ten.train` returned. `episodes` are played by each checkpoint
     for the card's scores; 0: those of training stand alone. `env` is the run's environment again,
-    where it was an object or a function.
+    where it was an object or a function. `trust` allows modules that somebody else's run names to
+    be imported.
     """
     path = Path(getattr(run, "path", run))
     if path.is_file():
@@ -60,13 +62,13 @@ def pack(
     if is_seeds(path):
         raise UserError(
             f"{path} holds several seeds, and one run is packed: name a seed's folder, such as "
-            f"{SeedsFolder.open(path).members[0]}."
+            f"{SeedsFolder.open(path, trust).members[0]}."
         )
     if len(licence) > LONGEST or not all(map(str.isprintable, licence)):
         raise ConfigError("--licence", f"must be one line of at most {LONGEST} characters.")
     if episodes < 0:
         raise ConfigError("--episodes", f"= {episodes} is out of range: it must be at least 0.")
-    folder, settings = RunFolder.open(path)
+    folder, settings = RunFolder.open(path, trust)
     file = for_writing(named_zip(Path(out)) if out else Path(f"{path.resolve().name}.zip"), "--out")
     checkpoints = loaded(folder, env)
     files = texts(folder, settings, file.name, licence, checkpoints, episodes)
@@ -95,10 +97,10 @@ def named_zip(file: Path) -> Path:
 
 def loaded(folder: RunFolder, env: Any) -> dict[str, Trained]:
     """The last checkpoint and the best, by their names in the archive."""
-    last = load_run(folder.path, "last", env)
+    last = load_run(folder.path, "last", env, folder.trust)
     found = {f"checkpoints/step-{last.step:012d}.safetensors": last}
     if (folder.checkpoints / BEST).exists():
-        found[f"checkpoints/{BEST}"] = load_run(folder.path, "best", env)
+        found[f"checkpoints/{BEST}"] = load_run(folder.path, "best", env, folder.trust)
     return found
 
 
@@ -127,7 +129,7 @@ def texts(
         scored,
         random,
         said,
-        all_seeds(folder.path, run),
+        all_seeds(folder.path, run, folder.trust),
     )
     metrics = "".join(json.dumps(row) + "\n" for row in rows).encode()
     found: dict[str, bytes | Path] = {
@@ -137,7 +139,7 @@ def texts(
         "run.json": json.dumps(about, indent=1).encode(),
     }
     # metrics of very long runs are left out rather than refused by whoever opens the archive
-    return found | ({"metrics.jsonl": metrics} if len(metrics) <= LIMITS["metrics.jsonl"] else {})
+    return found | ({METRICS: metrics} if readable(metrics) else {})
 
 
 def named_alone(command: Any) -> list[str]:
@@ -160,7 +162,8 @@ def judged(
     if algorithm(run.agent.name).evaluation():
         how, said = evaluation_of(run), []
         for name, trained in which.items():
-            asked = Asked(trained.folder.path, name, episodes)
+            folder = trained.folder
+            asked = Asked(folder.path, name, episodes, trust=folder.trust)
             said += [
                 f"{name} checkpoint (step {trained.step:,})",
                 *how.lines(asked, how.find(asked)),
@@ -176,11 +179,11 @@ def judged(
     return found, play(run.world, agent, chance, episodes, run.seed, limit=limit).returns, []
 
 
-def all_seeds(path: Path, run: Run) -> dict[str, str]:
+def all_seeds(path: Path, run: Run, trust: bool) -> dict[str, str]:
     """What the seeds beside a run have come to together, where it is one of several."""
     if not is_seeds(path.resolve().parent):
         return {}
-    folder, reporter = SeedsFolder.open(path.resolve().parent), reporter_of(run)
+    folder, reporter = SeedsFolder.open(path.resolve().parent, trust), reporter_of(run)
     members = [reporter.last_numbers(rows) for rows in rows_of(folder)]
     found = {}
     for name, number in reporter.numbers.items():

@@ -5,7 +5,6 @@ as parcels, and so its checkpoints are here when that machine is not there any m
 thread packs, at a checkpoint or a row of metrics: a folder is never packed while it is written to.
 """
 
-import os
 import queue
 import tempfile
 import threading
@@ -19,7 +18,6 @@ from typing import Any, NamedTuple
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
 from tenfold.runs.files import replace_file
-from tenfold.runs.trust import TRUST
 
 PAUSE = 1.0  # seconds between parcels: a fast run saves more often than anyone needs it elsewhere
 LOOKS = 0.5  # seconds between looks whether the run is to stop
@@ -137,7 +135,6 @@ def away(
     node = ray.get_runtime_context().get_node_id()[:8]  # several may have one address
     machine = f"{ray.util.get_node_ip_address()} ({node})"
     yield Parcel(begun=(machine, versions()))
-    os.environ[TRUST] = "1"  # whoever sent the task wrote the settings
     settings, path, *more = task
     with nullcontext("") if shared else tempfile.TemporaryDirectory(prefix="tenfold-") as home:
         folder = Path(path) if shared else Path(home) / Path(path).name

@@ -18,6 +18,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.processes import Interrupt
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, require_ray
+from tenfold.runs.trust import trusted_modules
 from tenfold.training.away import Packer, Parcel, away, unpack
 from tenfold.training.pool import POLL, Pool, Tasks, Work
 
@@ -40,8 +41,8 @@ class Errand:
 
 
 class RayPool:
-    """Works through tasks whose first two parts are a run's settings and its folder here. With
-    `shared`, machines write into that folder themselves."""
+    """Works through tasks whose first two parts are a run's settings and its folder here, the last
+    whether its modules are trusted. With `shared`, machines write into that folder themselves."""
 
     def __init__(
         self,
@@ -129,7 +130,8 @@ class RayPool:
         return max(int(self.cores), 1)
 
     def send(self, errand: Errand) -> None:
-        settings, path, *_ = errand.task
+        settings, path, *more, trust = errand.task
+        trust = trust or trusted_modules(Path(path), settings)
         cores, gpus = needs(settings)
         if self.head.there():
             self.require_room(cores, gpus)
@@ -142,8 +144,8 @@ class RayPool:
             num_returns="streaming",
             _generator_backpressure_num_objects=IN_FLIGHT,
         )(errand_of)
-        errand.where = ""
-        errand.parcels = task.remote(self.work, errand.task, there, self.shared, [self.rung])
+        errand.where, given = "", (settings, path, *more, trust)
+        errand.parcels = task.remote(self.work, given, there, self.shared, [self.rung])
 
     def require_room(self, cores: int, gpus: int) -> None:
         """Refuses what no machine of the cluster could ever do, which Ray would wait for."""

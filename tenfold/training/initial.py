@@ -13,6 +13,7 @@ from typing import Any
 from tenfold.config.nets import Net
 from tenfold.config.notation import show
 from tenfold.config.run import Run
+from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import OWN, is_known
 from tenfold.core.protocols import Learner
@@ -47,7 +48,7 @@ class InitialWeights:
 
 
 def initial_weights(
-    path: Any, checkpoint: str | int, run: Run, trust: bool
+    path: Any, checkpoint: str | int, run: Run, trust: Trust
 ) -> InitialWeights | None:
     """Of a run's folder or archive, or of what `ten.train` returned; None where none is named.
     Refused where the networks of `run` are others."""
@@ -56,14 +57,14 @@ def initial_weights(
     path, agent = Path(getattr(path, "path", path)), agent_of(run)
     if not hasattr(agent, "begin_with"):
         raise ConfigError("init", f"= {path} is not for agent {run.agent.name}: leave it out.")
-    with opened(path, trust) as folder:
+    with opened(path) as folder:
         if is_seeds(folder):
             raise ConfigError(
                 "init",
                 f"= {path} holds several seeds, and one run's weights are taken: name a seed's "
-                f"folder, such as {SeedsFolder.open(folder).members[0]}.",
+                f"folder, such as {SeedsFolder.open(folder, trust).members[0]}.",
             )
-        source, settings = RunFolder.open(folder)
+        source, settings = RunFolder.open(folder, trust)
         state, step = Checkpoints(source, settings.keep).policy(str(checkpoint))
         if settings.env.startswith(OWN) and not is_known(settings.env):
             settings = replace(settings, env=run.env)  # its own is not in this process

@@ -3,7 +3,7 @@ checkpoint put back into it; and the agent of a run as it was trained."""
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.config.changes import HOLDING, told_changes
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, Obstacle, UserError
@@ -58,13 +59,13 @@ def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool
     ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
     it was an object or a function; `trust` allows modules that somebody else's run names to be
     imported."""
-    with opened(Path(getattr(path, "path", path)), trust) as folder:
-        return load_run(folder, str(checkpoint), env).agent
+    with opened(Path(getattr(path, "path", path))) as folder:
+        return load_run(folder, str(checkpoint), env, trust).agent
 
 
-def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
+def load_run(path: Path, checkpoint: str = "last", env: Any = None, trust: bool = False) -> Trained:
     """The same, with what belongs to it."""
-    folder, run = RunFolder.open(path)
+    folder, run = RunFolder.open(path, trust)
     lend(run.env, env)
     state, step = Checkpoints(folder, run.keep).policy(checkpoint)
     return Trained(folder, run, agent_with(state, run, path), step)
@@ -81,6 +82,7 @@ def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
             f"The checkpoint of {path} holds {held:,} parameters and its settings ask for {asked}: "
             "config.yaml was changed after training."
         )
+    require_types(path, agent.policy_state(), state)
     try:
         agent.load_policy(state)
     except CheckpointError as error:
@@ -92,6 +94,18 @@ def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
             f"({type(error).__name__}: {words})."
         ) from None
     return agent
+
+
+def require_types(path: Path, own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Refuses numbers of another kind: rounded or cut, they are another policy."""
+    for name in own.keys() & state.keys():
+        kinds = [str(getattr(values[name], "dtype", "")) for values in (state, own)]
+        kind, expected = (kind.removeprefix("torch.") for kind in kinds)
+        if kind != expected and name.startswith(("online", "norm_", "buffer.")):
+            raise CheckpointError(
+                f"The checkpoint of {path} holds {name} as {kind} and not as {expected}: tenfold "
+                "did not write it like that."
+            )
 
 
 def least_parameters(run: Run) -> int:
@@ -175,6 +189,11 @@ def warm_up(learner: Learner, quiet: bool) -> None:
         words.cancel()
 
 
+class Mismatch(UserError):
+    """A good checkpoint that does not go together with what was changed. Nothing of the run was
+    touched."""
+
+
 class Unfit(CheckpointError):
     """A checkpoint that is whole and cannot be gone on from."""
 
@@ -191,7 +210,8 @@ def put_back(
     note: dict[str, Any],
 ) -> bool:
     """A checkpoint into the learner. False where the environments could not be restored exactly;
-    Unfit where it is none of this run's, whatever its digest says."""
+    Unfit where it is none of this run's, whatever its digest says; Mismatch where that may be due
+    to who is to hold it."""
     path = checkpoints.path(note["step"])
     try:
         for piece in rows or []:
@@ -204,6 +224,7 @@ def put_back(
     except EnvironmentFault:
         raise
     except CheckpointError as error:
+        refuse_other_holder(learner, checkpoints, note, str(error).rstrip("."))
         raise Unfit(path, str(error)) from None
     except (
         UserError,
@@ -215,7 +236,31 @@ def put_back(
         OverflowError,
     ) as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        refuse_other_holder(learner, checkpoints, note, words)
         raise Unfit(path, f"what it holds is not what this run saves ({words}).") from None
     if wrong:
+        refuse_other_holder(learner, checkpoints, note, "its counters differ")
         raise Unfit(path, "its note does not tell of what it holds.")
     return exact
+
+
+def refuse_other_holder(
+    learner: Learner, checkpoints: Checkpoints, note: dict[str, Any], why: str
+) -> None:
+    """Says so where a checkpoint does not fit settings that were changed, or an engine that this
+    machine chooses and the one before did not: it is not damaged."""
+    folder = checkpoints.folder
+    changed = {name: own for name, own in note["changed"].items() if name in HOLDING}
+    if changed:
+        raise Mismatch(
+            f"{folder.path} cannot go on with {told_changes(changed)}: its checkpoint does not fit "
+            f"that ({why}); nothing was changed, resume it as it was."
+        )
+    before = (folder.about.get("sessions") or [{"engine": ""}])[-1]["engine"].partition(",")[0]
+    now = learner.description.engine.partition(",")[0]
+    if before not in ("", now):
+        raise Mismatch(
+            f"{folder.path} was trained by engine {before}, and here {now} is chosen, which its "
+            f"checkpoint does not fit ({why}); nothing was changed, resume it with --engine "
+            f"{before}, or where it was trained."
+        )

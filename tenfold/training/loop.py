@@ -1,7 +1,8 @@
 """Training: make the learner and the folder, or find what a run goes on from, and carry it out
 (`session`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run, settings_of
+from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt
@@ -19,7 +21,7 @@ from tenfold.runs.metrics import Metrics
 from tenfold.runs.names import Target, destination, run_name, turn_latest
 from tenfold.runs.schema import current
 from tenfold.training.initial import InitialWeights, initial_weights
-from tenfold.training.learners import Unfit, prepare, ready
+from tenfold.training.learners import Unfit, prepare, put_back, ready
 from tenfold.training.session import Result, Saved, Session
 from tenfold.training.tracking import trackers_named
 
@@ -95,13 +97,15 @@ def resume(
     report: bool = True,
     more: int | None = None,
     track: str | Sequence[str] | None = None,
+    trust: Trust = False,
 ) -> Result:
     """Goes on from the latest whole checkpoint of a run, given by its folder or by what `train`
     returned, as if it had never stopped; `steps` sets a new end, `more` one so many steps later,
     `engine` another engine (then numbers differ in their last bits), `settings` whatever else can
     change (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
-    function. `track` is that of `train`."""
-    folder, run = RunFolder.open(Path(getattr(path, "path", path)))
+    function; `track` is that of `train`; `trust` allows modules that somebody else's run names to
+    be imported."""
+    folder, run = RunFolder.open(Path(getattr(path, "path", path)), trust)
     lend(run.env, env)
     given = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
     callbacks = (*callbacks, *trackers_named(track))
@@ -112,6 +116,18 @@ def resume(
                 return go_on(folder, run, quiet, refused, callbacks, report)
             except Unfit as error:
                 refused.append(pass_over(error, folder))  # and the one before it is tried
+
+
+def require_fit(path: Path, change: Mapping[str, Any], trust: Trust) -> None:
+    """Refuses settings that a run's checkpoint does not go together with, before they are written
+    down for several."""
+    folder, run = RunFolder.open(path, trust)
+    with folder, suppress(Finished, Unfit):  # these are told of when it goes on
+        run = changed_run(run, change)
+        checkpoints = Checkpoints(folder, run.keep)
+        saved = last_saved(checkpoints, run, [])
+        with ready(run, quiet=True) as learner:
+            put_back(learner, checkpoints, saved.arrays, saved.rows, saved.note)
 
 
 def pass_over(error: Unfit, folder: RunFolder) -> str:
@@ -136,9 +152,10 @@ def go_on(
     saved = last_saved(checkpoints, run, refused)
     prepare(run)
     with ready(run, quiet) as learner, Interrupt() as interrupt:
-        turn_latest(folder.path)
         session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
-        return session.carry_out(*session.restore(saved), callbacks)
+        restored = session.restore(saved)
+        turn_latest(folder.path)
+        return session.carry_out(*restored, callbacks)
 
 
 def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
@@ -146,6 +163,7 @@ def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
     path = checkpoints.folder.path
     arrays, rows, note, complaints = checkpoints.latest()
     settings = current(note["settings"])
+    require_trust(path, settings, checkpoints.folder.trust)
     note["changed"] = changes(settings, run, path / "config.yaml")
     before = Run.of(settings)
     complaints = [*refused, *complaints, *filter(None, [constant_from(before, run)])]

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.changes import new_end
-from tenfold.config.mappings import merge, to_mapping
+from tenfold.config.changes import HOLDING, new_end
+from tenfold.config.mappings import dotted, merge, nested, to_mapping
 from tenfold.config.run import Run, settings_of
+from tenfold.config.trust import Trust
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -32,7 +33,7 @@ from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
 from tenfold.training.initial import InitialWeights, initial_weights, kept_weights
 from tenfold.training.learners import prepare, ready
-from tenfold.training.loop import Finished, begin, resume, train
+from tenfold.training.loop import Finished, begin, require_fit, resume, train
 from tenfold.training.session import Result
 from tenfold.training.together import require_kernels, require_room, train_together
 from tenfold.training.tracking import Tracker, trackers_named
@@ -63,6 +64,7 @@ class Many:
     callbacks: Sequence[Any] = ()
     place: Place = HERE
     initial: InitialWeights | None = None  # what each of them begins with
+    trust: Trust = False
 
     @property
     def steps(self) -> dict[str, int]:
@@ -111,6 +113,7 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
             many.change,
             many.callbacks,
             many.initial,
+            many.trust,
         )
         for member in many.members
     ]
@@ -146,6 +149,7 @@ def train_member(
     change: dict[str, Any],
     trackers: Sequence[Any] = (),
     initial: InitialWeights | None = None,
+    trust: Trust = False,
     callbacks: Sequence[Any] = (),
 ) -> tuple[str, int]:
     """In a process of its own: one run from its start, with weights to begin with if there are any,
@@ -153,7 +157,8 @@ def train_member(
     callbacks = (*callbacks, *trackers)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            result = resume(path, settings=change, quiet=True, callbacks=callbacks)
+            how: dict[str, Any] = {"quiet": True, "callbacks": callbacks, "trust": trust}
+            result = resume(path, settings=change, **how)
         else:
             result = train_here(Run.of(settings), path, initial, callbacks)
         return result.unsaved, result.interrupted
@@ -261,10 +266,11 @@ def resume_seeds(
     quiet: bool = False,
     track: str | Sequence[str] | None = None,
     more: int | None = None,
+    trust: bool = False,
 ) -> SeedsResult:
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
-    folder, trackers = SeedsFolder.open(Path(path)), trackers_named(track)
+    folder, trackers = SeedsFolder.open(Path(path), trust), trackers_named(track)
     given = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
@@ -276,9 +282,19 @@ def resume_seeds(
                     f"= {run.steps:,} is less than {name} has done, {step:,}: give a larger one.",
                 )
         together = fit(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
+        require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
         turn_latest(folder.path)
         return carry_out(folder, jobs, quiet, together, trackers)
+
+
+def require_member_fit(folder: SeedsFolder, run: Run, change: dict[str, Any]) -> None:
+    """The first seed that was saved, where who holds the state of all of them changes."""
+    if not set(HOLDING) & dotted(nested(change)).keys() or run.where == "ray":
+        return
+    many = many_of(replace(folder, run=run, changes=merge(folder.changes, change)))
+    for member in [member for member in many.members if member.name in many.saved][:1]:
+        require_fit(member.path, many.change, folder.trust)
 
 
 def many_of(folder: SeedsFolder) -> Many:
@@ -291,8 +307,9 @@ def many_of(folder: SeedsFolder) -> Many:
     place = Place.of(folder.run, folder.shared and folder.run.where == "ray")
     change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
     change.pop("address", None)
-    initial = kept_weights(folder.path)
-    return Many(title, "seeds", members, folder.path, again, change, place=place, initial=initial)
+    more: dict[str, Any] = {"place": place, "trust": folder.trust}
+    more["initial"] = kept_weights(folder.path)
+    return Many(title, "seeds", members, folder.path, again, change, **more)
 
 
 def carry_out(

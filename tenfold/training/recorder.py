@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,14 @@ class Recorder:
         self.cores = CoreUse(learner)
         self.noticed = self.stopping = self.hurried = False
         self.logged = learner.step
-        # what was due up to this step is done; a save may end beyond it
+        # what was due up to this step is done, or being done, and the next is due at `due`; a save
+        # may end beyond it
         self.reached = note.get("reached", learner.step)
+        self.due = 0
         # interrupted in one: it is made up for on resume
         self.owes_evaluation = note.get("owes_evaluation", False)
+        self.keep_row: Callable[[], None] | None = None  # of one that callbacks are being shown
+        self.saving = False
         self.judged: int | None = None  # updates of the networks that were evaluated last
         metrics.sinks = [one for one in callbacks if hasattr(one, "on_row")]
 
@@ -110,11 +114,31 @@ class Recorder:
 
     def call(self, moment: str, *given: Any) -> None:
         """Callbacks that have something to say to a moment, such as on_log."""
-        for callback in self.callbacks:
+        self.call_each(self.callbacks, moment, *given)
+
+    def call_each(self, callbacks: Iterable[Any], moment: str, *given: Any) -> None:
+        for callback in callbacks:
             if action := getattr(callback, moment, None):
                 with told_of(f"{type(callback).__name__}.{moment}"):
                     action(self, *given)
                     json.dumps(given)  # what was added to a row can be kept
+
+    def show_row(self, moment: str, row: dict[str, Any], keep: Callable[[], None]) -> None:
+        """To callbacks, which may add to it; then it is kept. Where one of them saves the run, the
+        others see it first, and what is saved has it."""
+        rest, outer = iter(self.callbacks), self.keep_row
+
+        def finish() -> None:
+            self.call_each(rest, moment, row)
+            if self.keep_row is finish:
+                self.keep_row = outer
+                keep()
+
+        self.keep_row = finish
+        try:
+            finish()
+        finally:
+            self.keep_row = outer
 
     def stop(self, evaluate: bool = True) -> None:
         """The run ends after this round, evaluated and saved as at its end; it can be resumed."""
@@ -157,14 +181,17 @@ class Recorder:
             **statistics,
             "timing": timing,
         }
-        self.call("on_log", row)
-        self.metrics.add(row)
-        self.metrics.breathe()
-        self.complain()
-        self.notice_endless()
-        if words := self.cores.early():
-            self.display.say(f"Note: {words}.")
-        self.display.update(learner.step, self.metrics, learner.clock, exploring)
+
+        def keep() -> None:
+            self.metrics.add(row)
+            self.metrics.breathe()
+            self.complain()
+            self.notice_endless()
+            if words := self.cores.early():
+                self.display.say(f"Note: {words}.")
+            self.display.update(learner.step, self.metrics, learner.clock, exploring)
+
+        self.show_row("on_log", row, keep)
 
     def evaluate(self) -> None:
         if found := self.judge():
@@ -192,7 +219,9 @@ class Recorder:
     def note(self, found: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""
         self.refuse_divergence()  # before such a policy counts as the best
-        self.call("on_evaluate", found.row)
+        self.show_row("on_evaluate", found.row, lambda: self.keep_evaluation(found))
+
+    def keep_evaluation(self, found: Evaluated) -> None:
         best = rank(found.row) > self.metrics.best
         self.metrics.add(found.row)
         self.checkpoints.saved = None  # a checkpoint of this step does not know of it
@@ -212,10 +241,14 @@ class Recorder:
     def save(self) -> str:
         """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the
         next attempt may succeed. Networks that diverged are never saved."""
+        if self.saving:  # a callback asks for it at on_checkpoint
+            return ""
         learner = self.learner
+        while self.keep_row:
+            self.keep_row()
         self.refuse_divergence()
         learner.clock.start()
-        self.reached = learner.step
+        reached = learner.step if learner.step < self.due else self.reached
         for episode in learner.settle():
             self.metrics.episode(learner.step, episode)
         self.tell()
@@ -226,7 +259,7 @@ class Recorder:
             "best_success": self.metrics.best[0],
             "episodes": self.metrics.episodes,
             "owes_evaluation": self.owes_evaluation,
-            "reached": self.reached,
+            "reached": reached,
             "settings": to_mapping(learner.run),
         }
         failed = self.metrics.complaint if self.metrics.waiting else ""
@@ -234,7 +267,11 @@ class Recorder:
             "save a checkpoint", lambda: self.checkpoints.save(learner, note)
         )
         self.complain()
-        self.call("on_checkpoint")
+        self.saving = True
+        try:
+            self.call("on_checkpoint")
+        finally:
+            self.saving = False
         learner.clock.lap("save")
         return failed
 

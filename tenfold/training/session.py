@@ -95,10 +95,12 @@ class Session:
         """A checkpoint into the learner; what `carry_out` takes of it."""
         learner, folder, note = self.learner, self.folder, saved.note
         run, complaints = learner.run, list(saved.complaints)
+        exact = put_back(learner, self.checkpoints, saved.arrays, saved.rows, note)
+        # only now: settings that the checkpoint does not fit are not written down
         with writing(folder.path):
             write_settings(folder.path, run)
         self.checkpoints.forget_best_after(note["step"], note["best"])
-        if not put_back(learner, self.checkpoints, saved.arrays, saved.rows, note):
+        if not exact:
             complaints.append(
                 f"{run.env} could not be restored exactly: its episodes begin anew and this resume "
                 "is not exact."
@@ -281,21 +283,27 @@ def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Turn]
         (run.checkpoint_every, recorder.save),
     )
     every_round = any(hasattr(callback, "on_round") for callback in recorder.callbacks)
-    reached = recorder.reached
-    due = next_due(reached, intervals)
+    recorder.due = next_due(recorder.reached, intervals)
     while True:
         # again where a save took rows that actors had ready, and so came past another boundary
-        while learner.step >= due:
-            before, reached = reached, learner.step
-            for every, action in intervals:
-                if every and reached // every > before // every:
-                    if action == recorder.save and (yield Turn(recorder, 0)):
-                        continue
-                    action()
-            due = next_due(reached, intervals)
+        while learner.step >= recorder.due:
+            before, reached = recorder.reached, learner.step
+            recorder.reached = reached
+            due = [
+                action
+                for every, action in intervals
+                if every and reached // every > before // every
+            ]
+            for action in due:
+                # a callback that saves now leaves it to whoever goes on from there
+                recorder.owes_evaluation |= recorder.evaluate in due[due.index(action) + 1 :]
+                if action == recorder.save and (yield Turn(recorder, 0)):
+                    continue
+                action()
+            recorder.due = next_due(reached, intervals)
         if learner.step >= run.steps or interrupt.signal or recorder.stopping:
             return
-        until = min(due, run.steps)
+        until = min(recorder.due, run.steps)
         if not (yield Turn(recorder, until)):
             recorder.play(until)
         if learner.notices or learner.warnings:

@@ -107,11 +107,14 @@ def sweep(
     return carry_out(folder, wanted, jobs, quiet, at_once)
 
 
-def resume_sweep(path: str | Path, *, jobs: int = 0, quiet: bool = False) -> SweepResult:
-    """Goes on with a sweep that was stopped."""
+def resume_sweep(
+    path: str | Path, *, jobs: int = 0, quiet: bool = False, trust: bool = False
+) -> SweepResult:
+    """Goes on with a sweep that was stopped; `trust` allows modules that somebody else's sweep
+    names to be imported."""
     require_optuna()
     require_guard()
-    folder = SweepFolder.open(Path(path))
+    folder = SweepFolder.open(Path(path), trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     wanted = searches(folder.run, folder.plan.search)
     at_once = fit(folder.run, len(folder.plan.seeds), quiet)

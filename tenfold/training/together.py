@@ -198,7 +198,7 @@ class Cohort:
             return None
         try:
             if is_run(member.path) and checkpoint_steps(member.path):
-                folder = RunFolder.open(member.path)[0]
+                folder = RunFolder.open(member.path, self.many.trust)[0]
                 return folder.__enter__()
             initial = self.many.initial
             about = initial.about if initial else None
@@ -231,7 +231,7 @@ class Cohort:
                 self.many.initial.give(learner)
             session = self.session_of(learner, checkpoints)
             return Seat(member.name, session, Metrics(folder), {}, [], self.many.callbacks)
-        run = changed_run(read_settings(folder.path), self.many.change)
+        run = changed_run(read_settings(folder.path, folder.trust), self.many.change)
         while True:
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
             saved = last_saved(checkpoints, run, refused)

@@ -12,6 +12,7 @@ from tenfold.config.mappings import to_mapping
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run
+from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
@@ -51,14 +52,18 @@ class Halt:
 
 
 def advance(
-    settings: dict[str, Any], path: str, until: int, callbacks: Sequence[Any] = ()
+    settings: dict[str, Any],
+    path: str,
+    until: int,
+    trust: Trust = False,
+    callbacks: Sequence[Any] = (),
 ) -> tuple[str, int]:
     """In a process of its own: a run from its start, or from where it stopped, to a step."""
     run = Run.of(settings)
     how: dict[str, Any] = {"quiet": True, "report": False, "callbacks": [Halt(until), *callbacks]}
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            result = resume(path, **how)
+            result = resume(path, **how, trust=trust)
         else:
             result = train(run, path, overwrite=True, **how)
         return result.unsaved, result.interrupted
@@ -174,7 +179,8 @@ class Trials(Runs):
             require_run(path)
             if not is_at(path, run, until):
                 going.waiting.add(seed)
-                self.queue.append(((number, seed), (to_mapping(run), str(path.absolute()), until)))
+                task = to_mapping(run), str(path.absolute()), until, folder.trust
+                self.queue.append(((number, seed), task))
         if not going.waiting:
             self.settle(going)
 
@@ -295,7 +301,7 @@ class Confirmation(Runs):
             for seed in seeds:
                 run, path = own.run_of(seed), own.member(seed)
                 if not is_at(path, run, run.steps):
-                    task = (to_mapping(run), str(path.absolute()), run.steps)
+                    task = (to_mapping(run), str(path.absolute()), run.steps, own.trust)
                     self.queue.append(((name, seed), task))
         self.tasks = len(self.queue)
         display.started = time.monotonic()
@@ -324,7 +330,8 @@ def carry_out_tasks(tasks: Runs, place: Place, jobs: int, at_once: bool) -> int:
             Member(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
         ]
         home, until = members[0].path.parent, cohort[0][1][2]
-        many = Many("", "seeds", members, home, "", {}, [Halt(until)])
+        callbacks, trust = [Halt(until)], cohort[0][1][3]
+        many = Many("", "seeds", members, home, "", {}, callbacks, trust=trust)
         try:
             stopped, failed, _ = train_together(many, 0, True)
         except UserError as error:  # all of them failed

@@ -1,7 +1,11 @@
 """Modules that somebody else's run names are not imported unless the user says so."""
 
+import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,9 @@ import pytest
 
 import tenfold as ten
 from tenfold.core.errors import UserError
+from tenfold.runs.files import read_arrays, write_arrays
+from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.sweep import Plan, SweepFolder
 from tenfold.training.loop import resume, train
 
 
@@ -46,11 +53,39 @@ def test_somebody_elses_run_imports_nothing_and_says_how(
     (tmp_path / "trace").unlink()
     for command in (("eval", theirs), ("resume", theirs, "--steps", "300"), ("report", theirs)):
         done = here(*command)
-        assert done.returncode == 2 and "set TENFOLD_TRUST=1" in done.stderr
+        assert done.returncode == 2 and "give --trust" in done.stderr
         assert f"names {module}, which would be imported" in done.stderr
     assert not (tmp_path / "trace").exists()
-    monkeypatch.setenv("TENFOLD_TRUST", "1")
-    assert here("eval", theirs, "--episodes", "1").returncode == 0
+    monkeypatch.setenv("TENFOLD_TRUST", "1")  # of earlier versions: it trusted every thread
+    assert here("eval", theirs, "--episodes", "1").returncode == 2
+    assert here("eval", theirs, "--episodes", "1", "--trust").returncode == 0
+    assert here("report", theirs).returncode == 2  # trust is not kept
+    assert here("report", theirs, "--trust").returncode == 0
+    assert here("watch", theirs, "--once", "--trust").returncode == 0
+    assert here("pack", theirs, "--episodes", "0", "--trust").returncode == 0
+    assert here("resume", theirs, "--steps", "300", "--trust").returncode == 0
+    assert here("resume", theirs, "--steps", "400").returncode == 0  # its settings are ours now
+
+
+def test_trust_of_one_thread_is_not_that_of_others(
+    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "their-home"))
+        train(run_with(module), tmp_path / "theirs", quiet=True)
+    refused = []
+
+    class Elsewhere:
+        """Another thread opens somebody's run while this one goes on with one that is trusted."""
+
+        def on_start(self, training: Any) -> None:
+            with ThreadPoolExecutor() as threads:
+                refused.append(threads.submit(ten.load, tmp_path / "theirs").exception())
+            refused.append(os.environ.get("TENFOLD_TRUST"))
+
+    shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
+    resume(tmp_path / "copy", 300, quiet=True, trust=True, callbacks=[Elsewhere()])
+    assert isinstance(refused[0], UserError) and refused[1] is None
 
 
 def test_settings_that_were_changed_to_name_another_module_are_not_trusted(
@@ -67,3 +102,152 @@ def test_settings_that_were_changed_to_name_another_module_are_not_trusted(
 def test_a_run_that_names_no_module_needs_no_mark(finished_once: Path) -> None:
     assert not (finished_once / ".modules").exists()
     assert ten.load(finished_once).updates == 0
+
+
+# Every file of a folder that can carry a setting
+
+
+@pytest.fixture(scope="module")
+def innocent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, seeds, a sweep and a comparison that name no module."""
+    home, plain = tmp_path_factory.mktemp("innocent"), {"engine": "plain", "checkpoint_every": 100}
+    agent = {"name": "dqn", "learning_starts": 50, "net": {"hidden": [4]}}
+    run = ten.Run.of({"agent": agent, "steps": 200, "eval_every": 100, "eval_episodes": 1} | plain)
+    train(run, home / "run", quiet=True)
+    seeds = SeedsFolder.create(home / "seeds", run, (0,))
+    shutil.copytree(home / "run", seeds.member(0))
+    plan = Plan({"agent.lr": ["0.001", "0.002"]}, 1, (0,), (), "none")
+    sweep = SweepFolder.create(home / "sweep", run, plan)
+    trial = sweep.seeds_in("trial-0", run, (0,))
+    shutil.copytree(home / "run", trial.member(0))
+    sweep.write_best(run)
+    (home / "compare").mkdir()
+    shutil.copy(home / "run" / "config.yaml", home / "compare")
+    kind = {"kind": "tenfold-compare", "policies": []}
+    (home / "compare" / "compare.json").write_text(json.dumps(kind))
+    return home
+
+
+def in_yaml(old: str, new: str) -> Callable[[Path], None]:
+    def plant(file: Path) -> None:
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new, 1))
+
+    return plant
+
+
+def in_json(*keys: str, value: Any) -> Callable[[Path], None]:
+    def plant(file: Path) -> None:
+        whole = level = json.loads(file.read_text())
+        for key in keys[:-1]:
+            level = level.setdefault(key, {})
+        level[keys[-1]] = value
+        file.write_text(json.dumps(whole))
+
+    return plant
+
+
+def in_note(file: Path) -> None:
+    arrays, note = read_arrays(file)
+    note["settings"]["agent"] |= {"name": "evil:Agent"}
+    write_arrays(file, arrays, note)
+
+
+def in_study(file: Path) -> None:
+    """A study whose only trial won with what the sweep never searched over."""
+    import optuna
+
+    study = optuna.create_study(
+        storage=f"sqlite:///{file}", study_name="sweep", direction="maximize"
+    )
+    choice = optuna.distributions.CategoricalDistribution(("evil:f(1)", "0.001"))
+    trial = optuna.trial.create_trial(
+        params={"agent.lr": "evil:f(1)"},
+        distributions={"agent.lr": choice},
+        value=1.0,
+        intermediate_values={100: 1.0},
+    )
+    study.add_trial(trial)
+
+
+LR, ENV, NET = (
+    in_yaml("lr: 0.0005", "lr: evil:f(1)"),
+    in_yaml("env: CartPole-v1", "env: evil:CartPole-v1"),
+    in_yaml("module: ''", "module: evil:Net"),
+)
+AGENT = in_yaml("name: dqn", "name: evil:Agent")
+STEP = "checkpoints/step-000000000200.safetensors"
+# file of a folder -> how a setting is planted in it
+CARRIERS: dict[str, tuple[Callable[[Path], None], ...]] = {
+    "run/config.yaml": (LR, ENV, NET, AGENT),
+    f"run/{STEP}": (in_note,),
+    "seeds/config.yaml": (LR, AGENT),
+    "seeds/seeds.json": (in_json("changes", "agent", value={"lr": "evil:f(1)"}),),
+    "seeds/seed-0/config.yaml": (LR, AGENT),
+    f"seeds/seed-0/{STEP}": (in_note,),
+    "sweep/config.yaml": (LR, AGENT),
+    "sweep/best.yaml": (LR, AGENT),
+    "sweep/sweep.json": (
+        in_json("plan", "search", value={"agent.lr": ["evil:f(1)", "evil:f(2)"]}),
+        in_json("plan", "search", value={"agent.lr": "evil:f(range(1, 2))"}),
+        in_json("plan", "search", value={"agent.net.module": ["evil:Net", "evil:Other"]}),
+    ),
+    "sweep/study.db": (in_study,),
+    "sweep/trial-0/config.yaml": (LR, AGENT),
+    "sweep/trial-0/seeds.json": (in_json("changes", "agent", value={"lr": "evil:f(1)"}),),
+    "sweep/trial-0/seed-0/config.yaml": (LR, AGENT),
+    f"sweep/trial-0/seed-0/{STEP}": (in_note,),
+    "compare/config.yaml": (AGENT,),
+}
+REFUSED = ("names evil, which", "searched over", "drawn from another space")
+# what a folder holds and no setting is read from
+OTHERS = {"run.json", "metrics.jsonl", "summary.json", "results.json", "compare.json", ".lock"}
+
+
+def test_no_file_of_a_folder_was_forgotten(innocent: Path) -> None:
+    names = {Path(name).name for name in CARRIERS} | OTHERS | {"report.html", "curve.png"}
+    for file in innocent.rglob("*"):
+        known = file.is_dir() or file.name in names
+        assert known or file.parent.name in ("checkpoints", "replay", "tensorboard"), file
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, n) for name, own in CARRIERS.items() for n in range(len(own))]
+)
+def test_no_file_has_modules_of_the_current_folder_imported(
+    innocent: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    here: Callable[..., Any],
+    name: str,
+    number: int,
+) -> None:
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    top, inside = name.split("/", 1)
+    folder = tmp_path / top
+    shutil.copytree(innocent / top, folder)
+    CARRIERS[name][number](folder / inside)
+    parents = [path for path in (folder / inside).parents if path.is_relative_to(folder)]
+    refused = 0
+    for path in parents:
+        everything = [
+            ("resume", path, *([] if top == "sweep" else ["--steps", "300"]), "--quiet"),
+            ("report", path),
+            ("eval", path, "--episodes", "1"),
+            ("watch", path, "--once"),
+            ("export", path),
+            ("pack", path),
+        ]
+        commands = everything if number == 0 and inside == "config.yaml" else everything[:2]
+        if inside == "best.yaml":  # others do not read it, and a resume writes it anew
+            commands = [("train", folder / inside)]
+        if top == "compare":
+            commands.append(("compare", "limit-cycle", "--steps", "1", "--out", path))
+        for command in commands:
+            done = here(*command)
+            refused += any(words in done.stderr for words in REFUSED)
+            assert done.returncode in (0, 2) and not (tmp_path / "trace").exists(), command
+    here("list")
+    assert refused and not (tmp_path / "trace").exists()
+    assert "evil" not in sys.modules

@@ -35,7 +35,7 @@ from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.system import require_memory
 from tenfold.core.timing import Clock
-from tenfold.engines.plain import split_lanes
+from tenfold.engines.plain import fitted_sums, split_lanes
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Batch, Replay, replay_bytes
 
@@ -308,7 +308,8 @@ class Apart:
         return {"sums": torch.stack([engine.sums.cpu() for engine in self.engines])}
 
     def load_state(self, state: Tensors) -> None:
-        for engine, sums in zip(self.engines, state["sums"], strict=True):
+        rows = fitted_sums(state["sums"], (len(self.engines), *self.engines[0].sums.shape))
+        for engine, sums in zip(self.engines, rows, strict=True):
             engine.load_state({"sums": sums})
 
 

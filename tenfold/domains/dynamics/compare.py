@@ -11,14 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.mappings import differing, read_yaml, to_mapping
+from tenfold.config.mappings import differing, to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
 from tenfold.runs.charts import Chart, Line, as_png, figure_of
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
+from tenfold.runs.folder import (
+    COMPARE_KIND,
+    is_compare,
+    is_run,
+    origin,
+    read_settings,
+    write_settings,
+)
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.names import (
     FolderLock,
@@ -132,7 +139,7 @@ def other_than(path: Path, run: Run) -> str:
     if not is_compare(path):
         return "kind"
     try:
-        before = to_mapping(Run.of(read_yaml(path / "config.yaml")))
+        before = to_mapping(read_settings(path))
     except ConfigError as error:
         return error.key or "config.yaml"
     return next(iter(differing(to_mapping(run) | {"steps": 0}, before | {"steps": 0})), "")

@@ -181,8 +181,8 @@ class Models:
     """An `Evaluation`: the error of the field where the truth is known, and R² of forecasts."""
 
     def judge(self, asked: Asked, env: Any = None) -> ModelMetrics:
-        agent: Any = load(asked.path, asked.checkpoint, env)
-        run = RunFolder.open(asked.path)[1]
+        agent: Any = load(asked.path, asked.checkpoint, env, asked.trust)
+        run = RunFolder.open(asked.path, asked.trust)[1]
         seed = run.seed if asked.seed is None else asked.seed
         return evaluate_model(
             agent, random_recordings(run.env, asked.episodes, Purpose.EVALUATE, seed)
@@ -190,17 +190,18 @@ class Models:
 
     def find(self, asked: Asked) -> dict[str, Any]:
         refuse_film(asked)
-        learned = learned_row(load(asked.path, asked.checkpoint))
+        learned = learned_row(load(asked.path, asked.checkpoint, trust=asked.trust))
         return {"run": str(asked.path), **self.judge(asked).row(), "learned": learned}
 
     def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
         learned = [words for member in found["learned"] for words in member["words"]]
-        return fit_lines(found, steps_judged(RunFolder.open(asked.path)[1].env)) + learned
+        run = RunFolder.open(asked.path, asked.trust)[1]
+        return fit_lines(found, steps_judged(run.env)) + learned
 
     def find_seeds(self, asked: Asked) -> dict[str, Any]:
         """Every seed's model judged on the same new recordings."""
         refuse_film(asked)
-        folder = SeedsFolder.open(asked.path)
+        folder = SeedsFolder.open(asked.path, asked.trust)
         seed = folder.run.seed if asked.seed is None else asked.seed
         ready = folder.ready(asked.checkpoint)
         rows = [

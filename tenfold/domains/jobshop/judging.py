@@ -124,7 +124,7 @@ class ShopGaps:
     """The `Evaluation` of algorithms whose agents are `PlaysAnyShop`."""
 
     def table(self, asked: Asked, env: Any = None) -> tuple[dict[str, Any], ShopTable]:
-        trained = load_run(asked.path, asked.checkpoint, env)
+        trained = load_run(asked.path, asked.checkpoint, env, asked.trust)
         run, agent = trained.run, trained.agent
         set_threads(run.threads)  # CP-SAT has as many seconds as the policy, and one thread
         seed = run.seed if asked.seed is None else asked.seed
@@ -196,7 +196,7 @@ class ShopGaps:
         return [*said, f"  table      {found['table']}"]
 
     def find_seeds(self, asked: Asked) -> dict[str, Any]:
-        folder = SeedsFolder.open(asked.path)
+        folder = SeedsFolder.open(asked.path, asked.trust)
         ready = folder.ready(asked.checkpoint)
         members = [self.find(replace(asked, path=folder.member(own))) for own in ready]
         return {

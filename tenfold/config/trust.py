@@ -1,0 +1,134 @@
+"""Whose settings may have modules imported.
+
+Modules that settings name (`my_module:MyNet`) are imported, and so run, when the run is opened.
+That is done for folders that this user wrote the settings of, and for no others unless the user
+says so (`trust`): a folder that was downloaded may name anything. Beside the settings stands a file
+of marks, one for each module that they name, made with a key that only this user has.
+
+Everything that is read from a folder or an archive and can become a setting goes through
+`require_trust` before it is used: config.yaml, best.yaml, the changes of seeds.json, the search of
+sweep.json, the settings in a checkpoint's note.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tenfold.core.errors import UserError
+from tenfold.core.registry import domains
+
+# anywhere in a setting: schedules stand inside of other settings
+MODULE = re.compile(r"(?<![\w.])([^\W\d][\w.]*):(?=[^\W\d])")
+PLAIN = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+MARK = ".modules"
+# what a folder of runs holds: YAML files in such a folder may be anybody's
+OF_FOLDERS = ("run.json", "seeds.json", "compare.json", "sweep.json")
+
+
+# whether modules that are named are imported: all of them, those, or those of the user's own
+# settings
+Trust = bool | frozenset[str]
+
+
+def modules_in(settings: Any) -> Iterator[str]:
+    """Names of modules in nested settings."""
+    if isinstance(settings, Mapping):
+        yield from modules_of(settings.get("env"))
+        for value in settings.values():
+            yield from modules_in(value)
+    elif isinstance(settings, list | tuple):
+        for value in settings:
+            yield from modules_in(value)
+    elif isinstance(settings, str):
+        yield from (match[1] for match in MODULE.finditer(settings))
+
+
+def modules_of(env: Any) -> Iterator[str]:
+    """Those of an environment's name. Gymnasium imports whatever stands before a colon, also what
+    is no name in Python."""
+    if not isinstance(env, str):
+        return
+    name = env.partition("(")[0]
+    if ":" in name:
+        yield name.partition(":")[0].strip()
+    for domain in domains():
+        yield from domain.modules(env)
+
+
+def user_key() -> bytes:
+    """This user's secret, made when it is first needed; empty where it cannot be kept."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    path = Path(home) / "tenfold" / "key"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = path.with_name(f".key.{os.getpid()}")
+            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+            made.rename(path)
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def mark_of(*modules: str) -> str:
+    key = user_key()
+    text = "\n".join(sorted(modules)).encode(errors="surrogatepass")
+    return hmac.new(key, text, hashlib.sha256).hexdigest() if key else ""
+
+
+def marks_in(folder: Path) -> list[str]:
+    """As they stand there, whoever wrote them."""
+    try:
+        return (folder / MARK).read_text().split()
+    except (OSError, ValueError):
+        return []
+
+
+def distrusted(folder: Path, modules: set[str]) -> list[str]:
+    """Those that this user has not marked."""
+    marks = marks_in(folder)
+
+    def is_marked(*names: str) -> bool:
+        mark = mark_of(*names)
+        return bool(mark) and any(hmac.compare_digest(mark, known) for known in marks)
+
+    if is_marked(*modules):  # as earlier versions marked them: all of config.yaml together
+        return []
+    return sorted(name for name in modules if not is_marked(name))
+
+
+def require_trust(folder: Path, settings: Any, trust: Trust) -> None:
+    """Refuses to import what somebody else's settings name."""
+    if trust is True:
+        return
+    modules = set(modules_in(settings)) - (trust or frozenset())
+    if not modules or not (unmarked := distrusted(folder, modules)):
+        return
+    names = ", ".join(n if PLAIN.fullmatch(n) else ascii(n) for n in unmarked)
+    raise UserError(
+        f"{folder} names {names:.200}, which would be imported and run, and was not made by you "
+        "here: if you trust whoever made it, give --trust (in Python trust=True) where that is "
+        "taken, or take a copy of its settings for a run of your own."
+    )
+
+
+def require_trusted_file(file: Path, settings: Any) -> None:
+    """The same of a YAML file that is trained from, where it lies in a folder of runs; others are
+    the user's own."""
+    folder = file.parent
+    if not any((folder / name).exists() for name in OF_FOLDERS):
+        return
+    modules = set(modules_in(settings))
+    if unmarked := modules and distrusted(folder, modules):
+        names = ", ".join(n if PLAIN.fullmatch(n) else ascii(n) for n in unmarked)
+        raise UserError(
+            f"{file} names {names:.200}, which would be imported and run, and {folder} was not "
+            "made by you here: if you trust whoever made it, copy the file out of that folder and "
+            "name the copy."
+        )
