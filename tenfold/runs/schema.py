@@ -223,6 +223,7 @@ NOTE: Schema = {
     "best_success?": NUMBER,
     "reached?": WHOLE,
     "owes_evaluation": FLAG,
+    "evaluated?": {"digest": TEXT, "row": {}, "score": NUMBER},
     "settings": {},
 }
 

@@ -4,9 +4,11 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tenfold.config.mappings import to_mapping
@@ -18,9 +20,9 @@ from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.evaluator import EpisodeEvaluator
-from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
-from tenfold.runs.metrics import Metrics, rank
+from tenfold.runs.metrics import Metrics, rank, row_in
 from tenfold.training.display import Display
 
 # steps of an environment without a time limit after which its first episode may have no end
@@ -40,6 +42,22 @@ def require_callback(callback: Any) -> None:
             f"{type(callback).__name__} is no callback: derive it from tenfold.Callback, or give "
             f"it one of {', '.join(MOMENTS)}."
         )
+
+
+def policy_digest(learner: Learner) -> str:
+    """Tells apart what evaluations depend on: the policy, and how it is evaluated."""
+    run = learner.run
+    how = run.eval_policy, run.evaluation_episodes, run.evaluation_steps, run.episode_limit
+    digest = blake2b(repr(how).encode(), digest_size=16)
+    for name, array in sorted(flat_state({"agent": learner.agent.policy_state()}).items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def row_of(evaluated: dict[str, Any]) -> dict[str, Any] | None:
+    """The row of an evaluation that a checkpoint kept, where it is one."""
+    return row_in(json.dumps(evaluated["row"]))
 
 
 class Recorder:
@@ -69,7 +87,9 @@ class Recorder:
         self.reached = note.get("reached", learner.step)
         # interrupted in one: it is made up for on resume
         self.owes_evaluation = note.get("owes_evaluation", False)
-        self.judged: int | None = None  # updates of the networks that were evaluated last
+        # the last evaluation that the metrics have: `digest`, `row`, `score`
+        self.evaluated: dict[str, Any] = note.get("evaluated", {})
+        self.judged = self.evaluated.get("digest", "")  # what was evaluated last
         metrics.sinks = [one for one in callbacks if hasattr(one, "on_row")]
 
     @property
@@ -151,27 +171,34 @@ class Recorder:
             self.note(found)
 
     def judge(self) -> Evaluated | None:
-        """An evaluation that nobody is told of yet; None where it was interrupted."""
+        """An evaluation that is not recorded yet; None where it was interrupted. A policy that is
+        what it was at the last one is not played again: its numbers hold here too."""
         clock = self.learner.clock
         clock.start()
         self.refuse_divergence()
-        lengths = list(self.metrics.lengths)
-        found = self.evaluator.evaluate(self.learner, lengths, lambda: bool(self.interrupt.signal))
-        self.owes_evaluation = found is None
-        self.judged = self.learner.agent.updates if found else self.judged
+        digest = policy_digest(self.learner)
+        if digest == self.evaluated.get("digest") and (row := row_of(self.evaluated)):
+            result = Evaluated(row | {"step": self.step}, self.evaluated["score"])
+        else:
+            lengths = list(self.metrics.lengths)
+            stop = lambda: bool(self.interrupt.signal)  # noqa: E731
+            result = self.evaluator.evaluate(self.learner, lengths, stop)
+        self.owes_evaluation = result is None
+        self.judged = digest if result else self.judged
         clock.lap("evaluate")
-        return found
+        return result
 
     def final(self) -> Evaluated | None:
         """Of the networks that a run ends with, unless they have been evaluated, or nobody waits
         for it."""
         hurried = self.hurried or self.interrupt.signal
-        judged = not self.step or self.judged == self.learner.agent.updates
+        judged = not self.step or self.judged == policy_digest(self.learner)
         return None if hurried or judged or not self.run.eval_every else self.judge()
 
     def note(self, found: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""
         self.refuse_divergence()  # before such a policy counts as the best
+        self.evaluated = {"digest": self.judged, "row": dict(found.row), "score": found.score}
         self.call("on_evaluate", found.row)
         best = rank(found.row) > self.metrics.best
         self.metrics.add(found.row)
@@ -204,6 +231,7 @@ class Recorder:
             "best": self.metrics.best_or_none(),
             "best_success": self.metrics.best[0],
             "owes_evaluation": self.owes_evaluation,
+            **({"evaluated": self.evaluated} if self.evaluated else {}),
             "reached": self.reached,
             "settings": to_mapping(learner.run),
         }
