@@ -26,6 +26,11 @@ from tenfold.runs.files import read_arrays
 from tenfold.runs.folder import machine_card, versions
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
+# plain values, in larger batches and rarer rounds than the preset's
+VALUES = (
+    f"{DQN} --agent.distribution none --agent.lr linear(1e-3,0,50k) --agent.batch-size 128 "
+    "--agent.every 64 --agent.updates 32 --agent.target hard(128) --agent.net.hidden 256,256"
+)
 SAC = f"{DQN} --agent.batch-size 32 --agent.net.hidden 32,32"
 PPO = "--eval-every 0 --checkpoint-every 0"
 COLONY = (
@@ -39,19 +44,20 @@ EXPLORER = (
 )
 FIELD = "--env tenfold/LimitCycle-v0(size=5,limit=40)"
 RUNS = {
-    "dqn": f"train cartpole {DQN} --steps 1500",
-    "dqn, plain engine": f"train cartpole {DQN} --steps 600 --engine plain",
-    "dqn, compiled environment": f"train cartpole {DQN} --steps 1500 --env tenfold/CartPole-v1 --num-envs 3",
-    "dqn, every option": f"train cartpole {DQN} --steps 800 --agent.replay prioritized --agent.dueling true "
+    "dqn": f"train cartpole {VALUES} --steps 1500",
+    "dqn, plain engine": f"train cartpole {VALUES} --steps 600 --engine plain",
+    "dqn, compiled environment": f"train cartpole {VALUES} --steps 1500 --env tenfold/CartPole-v1 --num-envs 3",
+    "dqn, every option": f"train cartpole {VALUES} --steps 800 --agent.replay prioritized --agent.dueling true "
     "--agent.distribution quantile(5) --agent.target polyak(0.01) --agent.loss huber --agent.clip-norm 1",
-    "dqn, implicit": f"train cartpole {DQN} --steps 400 --agent.distribution implicit",
-    "dqn, noisy": f"train cartpole {DQN} --steps 400 --agent.explore noisy",
-    "dqn, boltzmann": f"train cartpole {DQN} --steps 600 --agent.explore boltzmann(0.5)",
+    "dqn, implicit": f"train cartpole {VALUES} --steps 400 --agent.distribution implicit",
+    "dqn, noisy": f"train cartpole {VALUES} --steps 400 --agent.explore noisy",
+    "dqn, boltzmann": f"train cartpole {VALUES} --steps 600 --agent.explore boltzmann(0.5)",
+    "dqn, categorical": f"train cartpole {DQN} --steps 800",
     "dqn, default": f"train dqn --env CartPole-v1 {DQN} --steps 600",
     "dqn, images": f"train catch {DQN} --steps 400",
     "dqn, acrobot": f"train acrobot {DQN} --steps 600",
     "dqn, team": f"train treasure-small {DQN} --steps 600",
-    "dqn, actors": f"train cartpole {DQN} --steps 600 --num-envs 1 --where processes --actors 2 --ahead 0",
+    "dqn, actors": f"train cartpole {VALUES} --steps 600 --num-envs 1 --where processes --actors 2 --ahead 0",
     "sac": f"train sac --env Pendulum-v1 {SAC} --steps 500 --agent.replay prioritized --agent.n-step 3",
     "sac, discrete": f"train sac --env tenfold/CartPole-v1 {SAC} --steps 500 --num-envs 2",
     "td3": f"train td3 --env tenfold/Pendulum-v1 {SAC} --steps 500",
