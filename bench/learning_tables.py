@@ -22,6 +22,21 @@ def learning() -> str:
     return "\n".join(lines)
 
 
+def solved() -> str:
+    """Presets whose last checkpoints were judged on many seeds that nothing was chosen by."""
+    lines = ["| command | seeds | solved is | solved | least, most of them | CPU seconds a run |"]
+    lines.append("|---" * 6 + "|")
+    for r in results("solved")["rows"]:
+        reached, first = r["reached"], r["first_seed"]
+        bar = f"return ≥ {r['bar']:g}" if r["more_is_better"] else f"makespan ≤ {r['bar']:g}"
+        lines.append(
+            f"| `tenfold train {r['name']}` | {first} to {first + len(reached) - 1} | {bar} | "
+            f"{r['solved']} of {len(reached)} | {min(reached):g}, {max(reached):g} | "
+            f"{r['cpu_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
 def published() -> str:
     """Against SLM-Lab's published averages, as it reports them."""
     if not (RESULTS / "published.json").exists():
@@ -113,6 +128,7 @@ def learns() -> str:
 
 TABLES = {
     "learning": learning,
+    "solved": solved,
     "published": published,
     "continuous": continuous,
     "defaults": defaults,

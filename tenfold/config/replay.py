@@ -19,6 +19,8 @@ from tenfold.core.errors import ConfigError
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
+MOST_EVALUATED = 1 / 2  # steps of evaluations to one of training, however dear training is
+
 
 @dataclass(frozen=True)
 class Uniform(Option):
@@ -44,6 +46,10 @@ class Prioritized(Option):
 class Replayed(AgentConfig):
     """What holds between the settings of a replay memory: `capacity` rows, batches of `batch_size`
     x `accumulate` of them, returns of `n_step` steps, `frames` of an observation."""
+
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
+    # steps of evaluations in a tenth of the time of an update
+    steps_to_update: ClassVar[float] = 1 / 5
 
     def check(self) -> None:
         given: Any = self
@@ -72,6 +78,12 @@ class Replayed(AgentConfig):
                 f"agent.n_step = {given.n_step}: raise agent.capacity or lower num_envs.",
             )
 
+    @property
+    def evaluation_share(self) -> float:
+        given: Any = self
+        share = super().evaluation_share + self.steps_to_update * given.updates / given.every
+        return min(share, MOST_EVALUATED)
+
     def first_update(self, run: "Run") -> tuple[int, str]:
         starts = self.learning_starts  # type: ignore[attr-defined]
         return starts + 1, f"agent.learning_starts = {starts:,}"
@@ -95,7 +107,10 @@ class ActorCriticNet(Net):
 class ActorCritic(Replayed):
     """The settings that sac and td3 have in common."""
 
-    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"env": "Pendulum-v1"})
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"env": "Pendulum-v1", "eval_every": 10_000}
+    )
+    steps_to_update: ClassVar[float] = 1 / 2  # updates of three networks
     accumulate: ClassVar[int] = 1  # a batch is learned from as a whole
     frames: ClassVar[int] = 1
 

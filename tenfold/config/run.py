@@ -29,7 +29,9 @@ from tenfold.core.registry import OWN, algorithms, domains
 
 PACKAGE = Path(__file__).parent.parent
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
-LEAST_EVALUATION = 5_000  # steps of one, however often there is one: ten episodes of CartPole
+USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it
+# steps of one that are not too many, however often there is one: two episodes of CartPole
+LEAST_EVALUATION = 1_000
 
 
 def by_agent(setting: str, otherwise: Any) -> Any:
@@ -130,18 +132,19 @@ class Run(Config):
     resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
-    eval_every: Whole = by_agent("eval_every", 10_000)
+    eval_every: Whole = by_agent("eval_every", 50_000)
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint);
     the end of a run is evaluated as well; 0: never"""
-    eval_episodes: Annotated[int, Limits(1, 10**6)] = 10
-    """episodes of such an evaluation"""
+    eval_episodes: Annotated[int, Limits(1, 10**6)] | None = None
+    """episodes of such an evaluation, all of them; none: 10, or as many as fit into eval_steps"""
     eval_policy: Literal["greedy", "sampled"] = "greedy"
     """evaluations take the most probable action, or draw from the policy (ppo, sac) as training
     does"""
     eval_steps: Count | None = None
     """environment steps an evaluation may take in all: no episode begins that would not end within
     them, and one that has no end is cut there, so that fewer than eval_episodes may be played;
-    none: half of eval_every, at least 5,000"""
+    none: no bound where eval_episodes is set, else about a tenth of the time that training to the
+    next evaluation takes, counted in steps (ppo: a twentieth of eval_every), at least 1,000"""
     episode_limit: Count = 30_000
     """steps after which an episode of an evaluation is cut, for environments that have no time
     limit of their own"""
@@ -159,9 +162,18 @@ class Run(Config):
         return usual if self.ahead is None else self.ahead
 
     @property
-    def evaluation_steps(self) -> int:
-        """`eval_steps`, also where nothing is said of it."""
-        return self.eval_steps or max(self.eval_every // 2, LEAST_EVALUATION)
+    def evaluation_episodes(self) -> int:
+        """`eval_episodes`, also where nothing is said of it."""
+        return self.eval_episodes or USUAL_EPISODES
+
+    @property
+    def evaluation_steps(self) -> int | None:
+        """`eval_steps`, also where nothing is said of it; None: whatever the episodes take. It
+        follows from the settings alone, never from a clock, so that a run can be repeated."""
+        if self.eval_steps or self.eval_episodes:
+            return self.eval_steps
+        between = min(self.eval_every, self.steps)
+        return max(int(between * self.agent.evaluation_share), LEAST_EVALUATION)
 
     @property
     def world(self) -> str:

@@ -12,6 +12,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Agent, Asked, Evaluation
 from tenfold.core.registry import algorithm, domain_of, domains
+from tenfold.evaluation.evaluator import greedy_is_worse
 from tenfold.evaluation.player import Score, play, random_policy
 from tenfold.evaluation.video import film
 from tenfold.runs.archive import opened
@@ -219,7 +220,12 @@ class Episodes:
         found = f"last {last['mean_return']:.2f}, " if last else ""
         best = f"{found}best {result.best_evaluation:.2f}{told}"
         lines = [f"evaluations ({result.run.eval_policy}): {best}"]
-        if last and clearly_better(RunFolder(result.path), last):
+        if last and (words := greedy_is_worse(result, last)):
+            lines.append(words)
+        folder, _ = RunFolder.open(
+            result.path, trust=True
+        )  # what it names was imported to train it
+        if last and clearly_better(folder, last):
             lines.append(
                 "Note: the last policy is clearly worse than the best one: "
                 f"tenfold eval {result.path} --checkpoint best"

@@ -250,6 +250,7 @@ NOTE: Schema = {
     "episodes?": WHOLE,
     "reached?": WHOLE,
     "owes_evaluation": FLAG,
+    "evaluated?": {"digest": TEXT, "row": {}, "score": NUMBER},
     "settings": {},
 }
 

@@ -4,9 +4,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tenfold.config.mappings import to_mapping
@@ -18,9 +20,10 @@ from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.evaluator import EpisodeEvaluator
-from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
-from tenfold.runs.metrics import Metrics, rank
+from tenfold.runs.metrics import Metrics, rank, row_in
+from tenfold.training.callbacks import callback_of
 from tenfold.training.cores import CoreUse
 from tenfold.training.display import Display
 
@@ -28,36 +31,20 @@ from tenfold.training.display import Display
 ENDLESS = 5_000
 
 
-MOMENTS = ("on_start", "on_round", "on_log", "on_evaluate", "on_checkpoint", "on_row", "on_end")
+def policy_digest(learner: Learner) -> str:
+    """Tells apart what evaluations depend on: the policy, and how it is evaluated."""
+    run = learner.run
+    how = run.eval_policy, run.evaluation_episodes, run.evaluation_steps, run.episode_limit
+    digest = blake2b(repr(how).encode(), digest_size=16)
+    for name, array in sorted(flat_state({"agent": learner.agent.policy_state()}).items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
-class EveryRow:
-    """A function as a callback: it is called where `on_log` is."""
-
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        self.function, self.name = function, name
-
-    def on_log(self, training: Any, row: dict[str, Any]) -> None:
-        with told_of(self.name):
-            self.function(training, row)
-
-
-def callback_of(given: Any) -> Any:
-    """What a user gives as a callback: an object, a class of such without arguments, or a function
-    of (training, row). Refuses what would never be called."""
-    name = getattr(given, "__name__", type(given).__name__)
-    if isinstance(given, type):
-        with told_of(f"{name}()"):
-            given = given()
-    if any(hasattr(given, moment) for moment in MOMENTS):
-        return given
-    if callable(given):
-        return EveryRow(given, name)
-    raise UserError(
-        f"{name} is no callback: derive it from tenfold.Callback, or give it one of "
-        f"{', '.join(MOMENTS)}; a function is called with (training, row) for every row of "
-        "training metrics."
-    )
+def row_of(evaluated: dict[str, Any]) -> dict[str, Any] | None:
+    """The row of an evaluation that a checkpoint kept, where it is one."""
+    return row_in(json.dumps(evaluated["row"]))
 
 
 class Recorder:
@@ -91,7 +78,9 @@ class Recorder:
         self.owes_evaluation = note.get("owes_evaluation", False)
         self.keep_row: Callable[[], None] | None = None  # of one that callbacks are being shown
         self.saving = False
-        self.judged: int | None = None  # updates of the networks that were evaluated last
+        # the last evaluation that the metrics have: `digest`, `row`, `score`
+        self.evaluated: dict[str, Any] = note.get("evaluated", {})
+        self.judged = self.evaluated.get("digest", "")  # what was evaluated last
         metrics.sinks = [one for one in callbacks if hasattr(one, "on_row")]
 
     @property
@@ -198,27 +187,34 @@ class Recorder:
             self.note(found)
 
     def judge(self) -> Evaluated | None:
-        """An evaluation that nobody is told of yet; None where it was interrupted."""
+        """An evaluation that is not recorded yet; None where it was interrupted. A policy that is
+        what it was at the last one is not played again: its numbers hold here too."""
         clock = self.learner.clock
         clock.start()
         self.refuse_divergence()
-        lengths = list(self.metrics.lengths)
-        found = self.evaluator.evaluate(self.learner, lengths, lambda: bool(self.interrupt.signal))
-        self.owes_evaluation = found is None
-        self.judged = self.learner.agent.updates if found else self.judged
+        digest = policy_digest(self.learner)
+        if digest == self.evaluated.get("digest") and (row := row_of(self.evaluated)):
+            result = Evaluated(row | {"step": self.step}, self.evaluated["score"])
+        else:
+            lengths = list(self.metrics.lengths)
+            stop = lambda: bool(self.interrupt.signal)  # noqa: E731
+            result = self.evaluator.evaluate(self.learner, lengths, stop)
+        self.owes_evaluation = result is None
+        self.judged = digest if result else self.judged
         clock.lap("evaluate")
-        return found
+        return result
 
     def final(self) -> Evaluated | None:
         """Of the networks that a run ends with, unless they have been evaluated, or nobody waits
         for it."""
         hurried = self.hurried or self.interrupt.signal
-        judged = not self.step or self.judged == self.learner.agent.updates
+        judged = not self.step or self.judged == policy_digest(self.learner)
         return None if hurried or judged or not self.run.eval_every else self.judge()
 
     def note(self, found: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""
         self.refuse_divergence()  # before such a policy counts as the best
+        self.evaluated = {"digest": self.judged, "row": dict(found.row), "score": found.score}
         self.show_row("on_evaluate", found.row, lambda: self.keep_evaluation(found))
 
     def keep_evaluation(self, found: Evaluated) -> None:
@@ -259,6 +255,7 @@ class Recorder:
             "best_success": self.metrics.best[0],
             "episodes": self.metrics.episodes,
             "owes_evaluation": self.owes_evaluation,
+            **({"evaluated": self.evaluated} if self.evaluated else {}),
             "reached": reached,
             "settings": to_mapping(learner.run),
         }

@@ -38,8 +38,8 @@ def both(
         judge = EpisodeEvaluator(each.run)
         found.append(
             (
-                judge.play(each, allowance, bool),
-                judge.play_together(group, each, allowance, bool),
+                judge.play(each, limit, allowance, bool),
+                judge.play_together(group, each, limit, allowance, bool),
             )
         )
     return found

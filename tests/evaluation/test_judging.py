@@ -150,8 +150,10 @@ def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_th
     finished_once: Path, tmp_path: Path
 ) -> None:
     path = shutil.copytree(finished_once, tmp_path / "run")
-    run = SimpleNamespace(eval_policy="greedy")
-    result: Any = SimpleNamespace(path=path, run=run, best_success=None, best_evaluation=500.0)
+    run = Run()
+    result: Any = SimpleNamespace(
+        path=path, run=run, best_success=None, best_evaluation=500.0, mean_return=None
+    )
     evaluated(
         path,
         {"step": 100, "mean_return": 10.0},

@@ -13,7 +13,7 @@ from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.config.mappings import to_mapping
 from tenfold.config.nets import Net
-from tenfold.config.run import Run, named, presets
+from tenfold.config.run import Run
 from tenfold.core.spaces import discrete_actions, observation_layout
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import Allowance, Rota, play
@@ -94,21 +94,6 @@ def test_lanes_are_as_many_as_may_all_come_to_their_end() -> None:
     assert [
         Rota(10, Allowance(5_000, length)).lanes for length in (0, 200, 500, 1_000, 1_600, 9_000)
     ] == [10, 10, 10, 5, 3, 1]
-
-
-def test_the_usual_allowance_follows_the_interval_and_leaves_the_presets_as_they_are() -> None:
-    assert [Run(eval_every=every).evaluation_steps for every in (100, 10_000, 50_000)] == [
-        5_000,
-        5_000,
-        25_000,
-    ]
-    assert Run(eval_steps=70).evaluation_steps == 70
-    for name in presets():
-        run = named(name)
-        if run.agent.name != "explorer" and run.eval_every and (limit := time_limit(run.env)):
-            assert run.eval_episodes * limit <= run.evaluation_steps, name
-    treasure = named("treasure")
-    assert treasure.eval_episodes * 100 <= treasure.evaluation_steps
 
 
 def test_time_limits_are_known_by_id_and_by_argument() -> None:

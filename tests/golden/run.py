@@ -27,6 +27,11 @@ from tenfold.runs.files import read_arrays
 from tenfold.runs.folder import machine_card, versions
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
+# plain values, in larger batches and rarer rounds than the preset's
+VALUES = (
+    f"{DQN} --agent.distribution none --agent.lr linear(1e-3,0,50k) --agent.batch-size 128 "
+    "--agent.every 64 --agent.updates 32 --agent.target hard(128) --agent.net.hidden 256,256"
+)
 SAC = f"{DQN} --agent.batch-size 32 --agent.net.hidden 32,32"
 PPO = "--eval-every 0 --checkpoint-every 0"
 COLONY = (
@@ -46,26 +51,26 @@ WRAPPED = "--action-repeat 2 --normalize-obs true --normalize-reward true --clip
 ROOT = Path(__file__).parents[2]
 IMPORTED = (ROOT / "bench", ROOT / "examples")  # modules that runs name are there
 RUNS = {
-    "dqn": f"train cartpole {DQN} --steps 1500",
-    "dqn, plain engine": f"train cartpole {DQN} --steps 600 --engine plain",
-    "dqn, compiled environment": f"train cartpole {DQN} --steps 1500 --env tenfold/CartPole-v1 --num-envs 3",
-    "dqn, every option": f"train cartpole {DQN} --steps 800 --agent.replay prioritized --agent.dueling true "
+    "dqn": f"train cartpole {VALUES} --steps 1500",
+    "dqn, plain engine": f"train cartpole {VALUES} --steps 600 --engine plain",
+    "dqn, compiled environment": f"train cartpole {VALUES} --steps 1500 --env tenfold/CartPole-v1 --num-envs 3",
+    "dqn, every option": f"train cartpole {VALUES} --steps 800 --agent.replay prioritized --agent.dueling true "
     "--agent.distribution quantile(5) --agent.target polyak(0.01) --agent.loss huber --agent.clip-norm 1",
-    "dqn, implicit": f"train cartpole {DQN} --steps 400 --agent.distribution implicit",
-    "dqn, noisy": f"train cartpole {DQN} --steps 400 --agent.explore noisy",
-    "dqn, boltzmann": f"train cartpole {DQN} --steps 600 --agent.explore boltzmann(0.5)",
+    "dqn, implicit": f"train cartpole {VALUES} --steps 400 --agent.distribution implicit",
+    "dqn, noisy": f"train cartpole {VALUES} --steps 400 --agent.explore noisy",
+    "dqn, boltzmann": f"train cartpole {VALUES} --steps 600 --agent.explore boltzmann(0.5)",
+    "dqn, categorical": f"train cartpole {DQN} --steps 800",
     "dqn, default": f"train dqn --env CartPole-v1 {DQN} --steps 600",
     "dqn, images": f"train catch {DQN} --steps 400",
     "dqn, acrobot": f"train acrobot {DQN} --steps 600",
     "dqn, team": TEAM,
     "dqn, team together": f"{TEAM} --stack together --agent.explore epsilon(0.1)",
     "dqn, team apart": f"{TEAM} --stack apart --agent.distribution none --agent.explore epsilon(0.1) --agent.frames 1",
-    "dqn, actors": f"train cartpole {DQN} --steps 600 --num-envs 1 {PROCESSES}",
+    "dqn, actors": f"train cartpole {VALUES} --steps 600 --num-envs 1 {PROCESSES}",
     "dqn, masked": f"train dqn --env strict_environment:Strict-v0 {DQN} --steps 600",
-    "dqn, frames": f"train cartpole {DQN} --steps 600 --frames 3",
-    "dqn, wrapped": f"train cartpole {DQN} --steps 600 {WRAPPED}",
-    "dqn, categorical": f"train cartpole {DQN} --steps 600 --agent.distribution categorical(11,-10,100)",
-    "dqn, seeds": f"train cartpole {DQN} --steps 600 --seeds 3 --jobs 1",
+    "dqn, frames": f"train cartpole {VALUES} --steps 600 --frames 3",
+    "dqn, wrapped": f"train cartpole {VALUES} --steps 600 {WRAPPED}",
+    "dqn, seeds": f"train cartpole {VALUES} --steps 600 --seeds 3 --jobs 1",
     "own algorithm": "train reinforce:Reinforce --env CartPole-v1 --steps 2k --eval-every 0 --checkpoint-every 0",
     "sac, alone": f"train sac {CONTINUOUS}",
     "sac, actors": f"train sac {CONTINUOUS} --num-envs 1 {PROCESSES}",

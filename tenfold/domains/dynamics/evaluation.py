@@ -158,7 +158,7 @@ class ModelEvaluator:
 
     def judge(self, learner: Any) -> ModelMetrics:
         run = self.run
-        self.recordings = self.recordings or random_recordings(run.env, run.eval_episodes)
+        self.recordings = self.recordings or random_recordings(run.env, run.evaluation_episodes)
         return evaluate_model(learner.agent, self.recordings)
 
     def evaluate(

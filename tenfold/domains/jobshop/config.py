@@ -3,8 +3,10 @@
 No torch here, so that help and errors appear at once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tenfold.config.agent import AgentConfig
 from tenfold.config.schedules import Linear, Schedule
@@ -20,6 +22,7 @@ class Dispatcher(AgentConfig):
     """One policy for job shops of any size. It learns from its own best schedules: of every random
     shop it draws `samples`, and the shortest becomes more likely (self-labelling)."""
 
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
     can_sample: ClassVar[bool] = True
     wrappable: ClassVar[bool] = False
 
