@@ -234,7 +234,7 @@ def test_no_file_has_modules_of_the_current_folder_imported(
     parents = [path for path in (folder / inside).parents if path.is_relative_to(folder)]
     refused = 0
     for path in parents:
-        everything = [
+        everything: list[tuple[Any, ...]] = [
             ("resume", path, *([] if top == "sweep" else ["--steps", "300"]), "--quiet"),
             ("report", path),
             ("eval", path, "--episodes", "1"),
