@@ -64,7 +64,9 @@ def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool
         return load_run(folder, str(checkpoint), env, trust).agent
 
 
-def load_run(path: Path, checkpoint: str = "last", env: Any = None, trust: bool = False) -> Trained:
+def load_run(
+    path: Path, checkpoint: str = "last", env: Any = None, trust: Trust = False
+) -> Trained:
     """The same, with what belongs to it."""
     folder, run = RunFolder.open(path, trust)
     lend(run.env, env)
