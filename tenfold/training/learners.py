@@ -55,7 +55,7 @@ class Trained:
     step: int
 
 
-def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool = False) -> Any:
+def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: Trust = False) -> Any:
     """The trained agent of a run, given by its folder or archive or by what `ten.train` returned,
     ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
     it was an object or a function; `trust` allows modules that somebody else's run names to be

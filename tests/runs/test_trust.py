@@ -246,7 +246,8 @@ def test_no_file_has_modules_of_the_current_folder_imported(
         if inside == "best.yaml":  # others do not read it, and a resume writes it anew
             commands = [("train", folder / inside)]
         if top == "compare":
-            commands.append(("compare", "limit-cycle", "--steps", "1", "--out", path))
+            new = ("compare", "limit-cycle", "--steps", "1", "--out", path)
+            commands = [*commands, new]
         for command in commands:
             done = here(*command)
             refused += "names evil, which" in done.stderr or "searched over" in done.stderr
