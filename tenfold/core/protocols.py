@@ -214,7 +214,7 @@ class Asked:
     seed: int | None = None  # the run's own
     video: str | None = None  # where a film goes; empty: a file's usual name
     options: Mapping[str, Any] = field(default_factory=dict)  # flags of the domains that were given
-    trust: bool = False  # modules are imported, whoever named them
+    trust: bool | frozenset[str] = False  # modules that are imported, whoever named them
 
 
 class Evaluation(Protocol):

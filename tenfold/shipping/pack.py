@@ -12,6 +12,7 @@ from typing import Any
 
 import tenfold
 from tenfold.config.run import Run
+from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Asked
 from tenfold.core.registry import algorithm
@@ -179,7 +180,7 @@ def judged(
     return found, play(run.world, agent, chance, episodes, run.seed, limit=limit).returns, []
 
 
-def all_seeds(path: Path, run: Run, trust: bool) -> dict[str, str]:
+def all_seeds(path: Path, run: Run, trust: Trust) -> dict[str, str]:
     """What the seeds beside a run have come to together, where it is one of several."""
     if not is_seeds(path.resolve().parent):
         return {}

@@ -15,6 +15,7 @@ import torch
 from tenfold.config.changes import HOLDING, told_changes
 from tenfold.config.notation import show
 from tenfold.config.run import Run
+from tenfold.config.trust import Trust
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, Obstacle, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import refuse_in_child
@@ -54,7 +55,7 @@ class Trained:
     step: int
 
 
-def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool = False) -> Any:
+def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: Trust = False) -> Any:
     """The trained agent of a run, given by its folder or archive or by what `ten.train` returned,
     ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
     it was an object or a function; `trust` allows modules that somebody else's run names to be
@@ -63,7 +64,9 @@ def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool
         return load_run(folder, str(checkpoint), env, trust).agent
 
 
-def load_run(path: Path, checkpoint: str = "last", env: Any = None, trust: bool = False) -> Trained:
+def load_run(
+    path: Path, checkpoint: str = "last", env: Any = None, trust: Trust = False
+) -> Trained:
     """The same, with what belongs to it."""
     folder, run = RunFolder.open(path, trust)
     lend(run.env, env)

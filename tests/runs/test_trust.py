@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 import tenfold as ten
+from tenfold.config.run import named
+from tenfold.config.trust import mark_of, require_trust
 from tenfold.core.errors import UserError
 from tenfold.runs.files import read_arrays, write_arrays
+from tenfold.runs.folder import read_settings, write_settings
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.sweep import Plan, SweepFolder
+from tenfold.runs.trust import mark_modules, trusted_modules
 from tenfold.training.loop import resume, train
 
 
@@ -231,7 +235,7 @@ def test_no_file_has_modules_of_the_current_folder_imported(
     parents = [path for path in (folder / inside).parents if path.is_relative_to(folder)]
     refused = 0
     for path in parents:
-        everything = [
+        everything: list[tuple[Any, ...]] = [
             ("resume", path, *([] if top == "sweep" else ["--steps", "300"]), "--quiet"),
             ("report", path),
             ("eval", path, "--episodes", "1"),
@@ -243,7 +247,8 @@ def test_no_file_has_modules_of_the_current_folder_imported(
         if inside == "best.yaml":  # others do not read it, and a resume writes it anew
             commands = [("train", folder / inside)]
         if top == "compare":
-            commands.append(("compare", "limit-cycle", "--steps", "1", "--out", path))
+            new = ("compare", "limit-cycle", "--steps", "1", "--out", path)
+            commands = [*commands, new]
         for command in commands:
             done = here(*command)
             refused += any(words in done.stderr for words in REFUSED)
@@ -251,3 +256,40 @@ def test_no_file_has_modules_of_the_current_folder_imported(
     here("list")
     assert refused and not (tmp_path / "trace").exists()
     assert "evil" not in sys.modules
+
+
+def test_ones_own_seeds_and_sweeps_that_name_modules_are_opened(
+    tmp_path: Path, module: str
+) -> None:
+    run = run_with(module)
+    seeds = SeedsFolder.create(tmp_path / "seeds", ten.Run(), (0,))
+    seeds.changed({"agent": {"lr": f"{module}:half(1)"}})
+    assert SeedsFolder.open(tmp_path / "seeds").changes["agent"]["lr"] == f"{module}:half(1)"
+    plan = Plan({"agent.lr": [f"{module}:half(1)", "other_module:half(1)"]}, 1, (0,), (), "none")
+    sweep = SweepFolder.create(tmp_path / "sweep", run, plan)
+    sweep.write_best(run)
+    assert SweepFolder.open(tmp_path / "sweep").plan == plan
+    assert named(str(tmp_path / "sweep" / "best.yaml")) == run
+
+
+def test_marks_of_earlier_versions_hold(tmp_path: Path, module: str) -> None:
+    """They were of all modules of config.yaml together."""
+    settings = {"agent": {"name": "dqn", "lr": f"{module}:half(1)"}, "env": "their_envs:It-v0"}
+    (tmp_path / ".modules").write_text(mark_of(module, "their_envs"))
+    require_trust(tmp_path, settings, False)
+    with pytest.raises(UserError, match=f"names {module}, which"):
+        require_trust(tmp_path, settings["agent"], False)
+
+
+def test_what_a_run_elsewhere_may_import_is_what_this_user_named(
+    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:  # another person's
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "their-home"))
+        write_settings(tmp_path, run_with(module))
+    settings = {"agent": {"lr": "mine:f(1)"}}
+    assert trusted_modules(tmp_path, settings) == {"mine"}
+    with pytest.raises(UserError, match=f"names {module}, which"):
+        read_settings(tmp_path, trusted_modules(tmp_path, settings))
+    mark_modules(tmp_path, {"lr": f"{module}:half"})
+    assert trusted_modules(tmp_path, settings) == {"mine", module}
