@@ -3,8 +3,9 @@ for each trial, those of the winner and of the default settings on held-out seed
 them say."""
 
 import json
+import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,15 @@ from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import replace_file, writing
-from tenfold.runs.folder import SWEEP_KIND, is_run, is_seeds, origin, read_settings, write_settings
+from tenfold.runs.folder import (
+    SWEEP_KIND,
+    is_run,
+    is_seeds,
+    is_sweep,
+    origin,
+    read_settings,
+    write_settings,
+)
 from tenfold.runs.metrics import latest_row, outcome, read_rows
 from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
@@ -28,6 +37,7 @@ from tenfold.runs.statistics import interquartile_mean
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
 
+PUT_BACK = "put back what was there, or start a new sweep"
 Row = dict[str, Any]
 Outcome = tuple[float | None, float]  # as `outcome` in runs/metrics.py has it
 
@@ -107,7 +117,10 @@ class SweepFolder:
     def open(cls, path: Path) -> "SweepFolder":
         path = settled(path)
         plan = about_sweep(path)["plan"]
+        plan = {one.name: plan[one.name] for one in fields(Plan)}
         seeds, held_out = tuple(plan["seeds"]), tuple(plan["held_out"])
+        if len({*seeds, *held_out}) < len(seeds) + len(held_out):
+            raise UserError(f"{path / PLAN}: a seed is there twice; {PUT_BACK}.")
         return cls(path, read_settings(path), Plan(**plan | {"seeds": seeds, "held_out": held_out}))
 
     def locked(self, trials: int, run: Run) -> "SweepFolder":
@@ -188,7 +201,14 @@ def write_plan(path: Path, about: dict[str, Any], plan: Plan) -> None:
 
 
 def about_sweep(path: Path) -> dict[str, Any]:
-    return read_json(path / PLAN, SWEEP, "put back what was there, or start a new sweep")
+    return read_json(path / PLAN, SWEEP, PUT_BACK)
+
+
+def require_plan(path: Path) -> None:
+    """Refuses a folder whose sweep.json no longer says that it is a sweep's."""
+    if os.path.lexists(path / PLAN) and not is_sweep(path):
+        about_sweep(path)
+        raise UserError(f"{path / PLAN} is not a sweep's: {PUT_BACK}.")
 
 
 def outcomes_of(path: Path) -> dict[int, Outcome]:
