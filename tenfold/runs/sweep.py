@@ -79,6 +79,10 @@ class SweepFolder:
     def seeds_in(self, name: str, run: Run, seeds: tuple[int, ...]) -> SeedsFolder:
         """Of a trial, or of what is confirmed; a new one unless it is there already."""
         path = self.path / name
+        if path.exists() and not is_seeds(path):
+            raise UserError(
+                f"{path} holds no seeds that can be read (seeds.json): {trained_anew(path)}."
+            )
         if is_seeds(path):
             there = SeedsFolder.open(path)
             if there.seeds == seeds and not differing(to_mapping(there.run), to_mapping(run)):
@@ -91,15 +95,14 @@ class SweepFolder:
     def seeds_of_trial(self, number: int, run: Run) -> SeedsFolder:
         """Those of a trial, which are never replaced: others there are a person's to look at."""
         path = self.path / f"trial-{number}"
-        if path.exists():
-            advice = f"put back what was there, or delete {path}; it is then trained anew"
-            if not is_seeds(path):
-                raise UserError(f"{path} holds no seeds that can be read (seeds.json): {advice}.")
+        if is_seeds(path):
             there = SeedsFolder.open(path)
             if there.seeds != self.plan.seeds:
-                raise UserError(f"{path} holds other seeds than the sweep's: {advice}.")
+                raise UserError(f"{path} holds other seeds than the sweep's: {trained_anew(path)}.")
             if other := next(iter(differing(to_mapping(there.run), to_mapping(run))), ""):
-                raise UserError(f"{path} was trained with another {other} than drawn: {advice}.")
+                raise UserError(
+                    f"{path} was trained with another {other} than drawn: {trained_anew(path)}."
+                )
         return self.seeds_in(path.name, run, self.plan.seeds)
 
     @classmethod
@@ -227,16 +230,17 @@ def evaluations(paths: Sequence[Path]) -> list[tuple[int, list[Outcome]]]:
     return [(those[0][0], [outcome for _, outcome in those]) for those in zip(*found, strict=False)]
 
 
+def trained_anew(path: Path) -> str:
+    return f"put back what was there, or delete {path}; it is then trained anew"
+
+
 def require_run(path: Path) -> None:
     """Refuses a seed's folder that holds something, and no run that can be read: to train it anew
     would replace what a person may mend."""
     if not path.exists() or is_run(path):
         return
     if not path.is_dir() or (path / "run.json").exists() or checkpoint_steps(path):
-        raise UserError(
-            f"{path} holds no run that can be read (run.json): put back what was there, or delete "
-            "it; it is then trained anew."
-        )
+        raise UserError(f"{path} holds no run that can be read (run.json): {trained_anew(path)}.")
 
 
 def require_metrics(folder: SeedsFolder, until: int) -> None:
@@ -244,10 +248,7 @@ def require_metrics(folder: SeedsFolder, until: int) -> None:
     for path in folder.members:
         whole = len(outcomes_of(path)) >= until // folder.run.eval_every
         if not whole and (steps := checkpoint_steps(path)) and steps[-1] >= until:
-            raise UserError(
-                f"{path / 'metrics.jsonl'} has lost evaluations: put back what was there, or "
-                f"delete {path}; it is then trained anew."
-            )
+            raise UserError(f"{path / 'metrics.jsonl'} has lost evaluations: {trained_anew(path)}.")
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:
