@@ -27,7 +27,7 @@ from tenfold.training.display import Display
 from tenfold.training.loop import train
 from tenfold.training.pool import Pool, Tasks
 from tenfold.training.study import open_study
-from tenfold.training.sweep import resume_sweep, sweep, verdict
+from tenfold.training.sweep import resume_sweep, sweep, verdict, with_evaluations
 from tenfold.training.trials import Trials, rungs_of
 
 SPACES = [
@@ -96,7 +96,7 @@ def test_what_cannot_be_searched_over_is_one_sentence(search: dict[str, str], wo
         (["--search", "agent.lr=[1,2]", "--search", "agent.lr=[1,3]"], "agent.lr is searched over twice"),
         (["--search", "agent.lr=[1,2]", "--trials", "0"], "--trials = 0 is out of range"),
         (["--search", "agent.lr=[1,2]", "--pruner", "mean"], "pruner = mean is not one of median"),
-        (["--search", "agent.lr=[1,2]", "--eval-every", "0"], "eval_every = 0 leaves a run of 50,000 steps without"),
+        (["--search", "agent.lr=[1,2]", "--eval-every", "0"], "eval_every = 0 leaves a run of 50,000 steps without an evaluation"),
         ([], "There is nothing to search over"),
     ],
 )  # fmt: skip
@@ -105,6 +105,19 @@ def test_a_command_that_cannot_be_ends_with_a_sentence(
 ) -> None:
     found = here("sweep", "cartpole", *arguments)
     assert found.returncode == 2 and words in found.stderr and not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_would_end_before_its_first_evaluation_is_evaluated_five_times(
+    small_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a preset that evaluates every 10,000 steps and is made short; and it is said."""
+    run = with_evaluations(named("cartpole", {"steps": "3k"}), quiet=False)
+    assert (run.steps, run.eval_every) == (3_000, 600)
+    said = capsys.readouterr().err
+    assert said.startswith("Note: eval_every is 600 here, a fifth of the 3,000 steps: ")
+    assert with_evaluations(small_run(steps=3, eval_every=9), quiet=True).eval_every == 1
+    usual = small_run()
+    assert with_evaluations(usual, quiet=False) is usual and not capsys.readouterr().err
 
 
 def test_without_optuna_the_extra_is_named(

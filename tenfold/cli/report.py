@@ -63,12 +63,15 @@ def report(arguments: argparse.Namespace) -> int:
     from tenfold.runs.folder import is_sweep
     from tenfold.runs.looking import Sight, page_of, require_runs, write_page
     from tenfold.runs.page import require_page
+    from tenfold.runs.sweep import require_plan
 
     paths = paths_named(arguments)
     if arguments.out == "":
         raise UserError("--out is empty: name a file, or leave it out.")
     out = require_page(Path(arguments.out)) if arguments.out else None
     seconds = 0 if arguments.live is None else whole_number(arguments.live, "--live", 1, 3600)
+    for path in paths:
+        require_plan(path)
     if len(paths) == 1 and is_sweep(paths[0]) and not seconds:
         from tenfold.runs.sweep import SweepFolder
         from tenfold.runs.sweep_page import write_sweep_report

@@ -16,7 +16,7 @@ from tenfold.runs.charts import Chart, Line
 from tenfold.runs.curves import Group, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest
 from tenfold.runs.folder import RunFolder, is_compare, is_run, is_seeds, is_sweep
-from tenfold.runs.metrics import WINDOW, rank
+from tenfold.runs.metrics import WINDOW, outcome
 from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
 from tenfold.runs.report import (
     damaged,
@@ -44,6 +44,8 @@ PAIRED = 8  # experiments of which every two are compared
 REACHED = (0.5, 0.9)  # shares of the way from the worst start to the best end
 NOT_COMPARED = {"seed"}  # settings
 ALIKE = 0.99  # of the furthest run's steps: not as far is another end
+# what runs are compared by; of successes where their environment tells of some
+MEASURES = {"success": Number("", ".1%"), "return": Number("", ",.2f")}
 DEEPEST = 3  # folders below the one that is named
 
 
@@ -160,15 +162,21 @@ def overview(groups: Sequence[Group], out: Path, ends: Mapping[str, float]) -> s
     lines, near = [], out.absolute().parent
     for group in groups:
         step = min(ends_of(group), default=0)
-        own, best = scores_of(group, ends[group.run.env]), Number("", ",.2f")
+        end = ends[group.run.env]
+        told = [
+            number.told(float(interquartile_mean(own)))
+            for measure, number in MEASURES.items()
+            if (own := scores_of(group, end, measure)) is not None
+        ]
         there = (group.path / "report.html").absolute()
         linked = there.exists() and there.is_relative_to(near)
         name = Link(group.name, str(there.relative_to(near))) if linked else group.name
-        iqm = float(interquartile_mean(own)) if own is not None else None
         count = len(group.members)
         words = f"{count} seed{'s' * (count > 1)}"
         far = f"{step:,} of {group.run.steps:,}"
-        lines.append([name, group.run.agent.name, group.run.env, words, far, best.told(iqm)])
+        lines.append(
+            [name, group.run.agent.name, group.run.env, words, far, ", ".join(told) or "–"]
+        )
     return grid(["experiment", "agent", "environment", "runs", "steps", "score"], lines)
 
 
@@ -188,18 +196,24 @@ def settings_differing(groups: Sequence[Group]) -> Section:
     )
 
 
-def score(digest: Digest, end: float) -> float | None:
-    """What a run came to by a step: its last evaluation, or the mean return of its last training
-    episodes; the more the better."""
+def score(digest: Digest, end: float, measure: str) -> float | None:
+    """What a run came to by a step: in its last evaluation, or in its last training episodes; the
+    more the better."""
     rows = [row for row in digest.rows if row["step"] <= end]
     judged = [row for row in rows if row["kind"] != "train"]
-    return rank(judged[-1])[1] if judged else rows[-1].get("return") if rows else None
+    if not judged:
+        return rows[-1].get(measure) if rows else None
+    success, own = outcome(judged[-1])
+    return success if measure == "success" else own
 
 
-def scores_of(group: Group, end: float) -> np.ndarray | None:
-    """Of all runs of a group; None where one has none yet."""
-    found = [own for digest in group.members if (own := score(digest, end)) is not None]
-    return np.array(found, float) if found and len(found) == len(group.members) else None
+def scores_of(group: Group, end: float, measure: str = "return") -> np.ndarray | None:
+    """Of all runs of a group; None where one has none yet. A run whose evaluations tell of no
+    success while others' do has none."""
+    found = [score(digest, end, measure) for digest in group.members]
+    if measure == "success" and any(own is not None for own in found):
+        found = [own or 0.0 for own in found]
+    return None if None in found or not found else np.array(found, float)
 
 
 def compared(groups: Sequence[Group], end: float) -> list[Section]:
@@ -209,10 +223,15 @@ def compared(groups: Sequence[Group], end: float) -> list[Section]:
     drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
     body = told_end(groups, end) + chart(drawn) + how_soon(groups, drawn)
     found = [Section("Sample efficiency", body)]
-    scores = [scores_of(group, end) for group in groups]
-    if len(groups) > 1 and all(own is not None for own in scores):
+    scores = [own for group in groups if (own := scores_of(group, end)) is not None]
+    if len(groups) > 1 and len(scores) == len(groups):
         names = [group.name for group in groups]
-        found += score_sections(names, [own for own in scores if own is not None])
+        rates = [scores_of(group, end, "success") for group in groups]
+        none = [np.zeros(len(own)) for own in scores]
+        if told := any(own is not None for own in rates):  # then they come first
+            every = [z if own is None else own for own, z in zip(rates, none, strict=True)]
+            found += score_sections(names, every, "success")
+        found += score_sections(names, scores, "return" if told else "")
     return [*found, *training_sections(groups, reporter)]
 
 
@@ -236,17 +255,21 @@ def how_soon(groups: Sequence[Group], drawn: Chart) -> str:
     return grid(["steps until", *(f"{curve.label} ≥ {target:,.4g}" for target in targets)], lines)
 
 
-def score_sections(names: Sequence[str], scores: Sequence[np.ndarray]) -> list[Section]:
+def score_sections(
+    names: Sequence[str], scores: Sequence[np.ndarray], measure: str
+) -> list[Section]:
+    """Of several groups; `measure` says which of two, where there are two."""
     target = max(float(own.max()) for own in scores)
+    of = f": {measure}" if measure else ""
     return [
         Section(
-            "Scores",
+            f"Scores{of}",
             said_of_scores(target)
             + too_few(names, scores)
             + aggregate_intervals(names, scores, target),
         ),
-        Section("Performance profiles", chart(profiles(names, scores))),
-        Section("Probability of improvement", improvements(names, scores)),
+        Section(f"Performance profiles{of}", chart(profiles(names, scores))),
+        Section(f"Probability of improvement{of}", improvements(names, scores)),
     ]
 
 

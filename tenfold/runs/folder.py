@@ -19,7 +19,7 @@ from tenfold.config.run import Run
 from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.runs.files import replace_file
-from tenfold.runs.names import FolderLock, Numbered, Target, install, locked_below, settled
+from tenfold.runs.names import SEVERAL, FolderLock, Numbered, Target, install, locked_below, settled
 from tenfold.runs.schema import RUN, current, parsed, read_json
 from tenfold.runs.trust import mark_modules
 
@@ -156,7 +156,12 @@ class RunFolder:
                 "to train on from."
             )
         if not is_run(path):
-            raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
+            lost = next((name for name in SEVERAL if os.path.lexists(path / name)), "")
+            raise UserError(
+                f"{path / lost} is damaged: put back what was there."
+                if lost
+                else f"{path} is not a tenfold run: it has no readable run.json."
+            )
         folder = cls(path)
         folder.trust = trust
         folder.about = read_json(

@@ -37,6 +37,13 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and -MOST <= value <= MOST
 
 
+def is_plain(value: Any) -> bool:
+    """A value of a setting that is neither text nor a table: lists of such too."""
+    if isinstance(value, list):
+        return all(isinstance(one, str) or is_plain(one) for one in value)
+    return value is None or isinstance(value, bool) or is_number(value)
+
+
 def is_name(value: Any) -> bool:
     return (
         isinstance(value, str)
@@ -153,6 +160,17 @@ def read_json(path: Path, schema: Schema, advice: str) -> Any:
     return value
 
 
+PRUNERS = ("median", "hyperband", "none")  # of a sweep
+MOST_TRIALS = 100_000
+SPACE = Kind(
+    "a space as text, or a list of values",
+    lambda value: (
+        isinstance(value, str)
+        or (isinstance(value, list) and all(isinstance(one, str) or is_plain(one) for one in value))
+    ),
+)
+
+
 # settings that runs of earlier versions have, and there are no more
 GONE = ("ignore_mask",)  # dqn could not use masks, and did so only where told to
 
@@ -202,11 +220,14 @@ SWEEP: Schema = {
     "kind": TEXT,
     **MACHINE,
     "plan": {
-        "search": {},
-        "trials": COUNT,
+        "search": {...: SPACE},
+        "trials": Kind(
+            f"a whole number from 1 to {MOST_TRIALS:,}",
+            lambda value: type(value) is int and 1 <= value <= MOST_TRIALS,
+        ),
         "seeds": filled(WHOLE),
         "held_out": [WHOLE],
-        "pruner": TEXT,
+        "pruner": Kind(f"one of {', '.join(PRUNERS)}", lambda value: value in PRUNERS),
         "shared": FLAG,
     },
 }

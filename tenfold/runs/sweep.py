@@ -3,8 +3,9 @@ for each trial, those of the winner and of the default settings on held-out seed
 them say."""
 
 import json
+import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,15 @@ from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import replace_file, writing
-from tenfold.runs.folder import SWEEP_KIND, is_run, is_seeds, origin, read_settings, write_settings
+from tenfold.runs.folder import (
+    SWEEP_KIND,
+    is_run,
+    is_seeds,
+    is_sweep,
+    origin,
+    read_settings,
+    write_settings,
+)
 from tenfold.runs.metrics import latest_row, outcome, read_rows
 from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
@@ -30,6 +39,7 @@ from tenfold.runs.trust import mark_modules
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
 
+PUT_BACK = "put back what was there, or start a new sweep"
 Row = dict[str, Any]
 Outcome = tuple[float | None, float]  # as `outcome` in runs/metrics.py has it
 
@@ -72,6 +82,10 @@ class SweepFolder:
     def seeds_in(self, name: str, run: Run, seeds: tuple[int, ...]) -> SeedsFolder:
         """Of a trial, or of what is confirmed; a new one unless it is there already."""
         path = self.path / name
+        if path.exists() and not is_seeds(path):
+            raise UserError(
+                f"{path} holds no seeds that can be read (seeds.json): {trained_anew(path)}."
+            )
         if is_seeds(path):
             there = SeedsFolder.open(path, self.trust)
             if there.seeds == seeds and not differing(to_mapping(there.run), to_mapping(run)):
@@ -84,15 +98,14 @@ class SweepFolder:
     def seeds_of_trial(self, number: int, run: Run) -> SeedsFolder:
         """Those of a trial, which are never replaced: others there are a person's to look at."""
         path = self.path / f"trial-{number}"
-        if path.exists():
-            advice = f"put back what was there, or delete {path}; it is then trained anew"
-            if not is_seeds(path):
-                raise UserError(f"{path} holds no seeds that can be read (seeds.json): {advice}.")
+        if is_seeds(path):
             there = SeedsFolder.open(path)
             if there.seeds != self.plan.seeds:
-                raise UserError(f"{path} holds other seeds than the sweep's: {advice}.")
+                raise UserError(f"{path} holds other seeds than the sweep's: {trained_anew(path)}.")
             if other := next(iter(differing(to_mapping(there.run), to_mapping(run))), ""):
-                raise UserError(f"{path} was trained with another {other} than drawn: {advice}.")
+                raise UserError(
+                    f"{path} was trained with another {other} than drawn: {trained_anew(path)}."
+                )
         return self.seeds_in(path.name, run, self.plan.seeds)
 
     @classmethod
@@ -110,8 +123,11 @@ class SweepFolder:
     def open(cls, path: Path, trust: Trust = False) -> "SweepFolder":
         path = settled(path)
         plan = about_sweep(path)["plan"]
+        plan = {one.name: plan[one.name] for one in fields(Plan)}
         require_trust(path, plan["search"], trust)
         seeds, held_out = tuple(plan["seeds"]), tuple(plan["held_out"])
+        if len({*seeds, *held_out}) < len(seeds) + len(held_out):
+            raise UserError(f"{path / PLAN}: a seed is there twice; {PUT_BACK}.")
         plan = Plan(**plan | {"seeds": seeds, "held_out": held_out})
         return cls(path, read_settings(path, trust), plan, trust=trust)
 
@@ -195,7 +211,14 @@ def write_plan(path: Path, about: dict[str, Any], plan: Plan) -> None:
 
 
 def about_sweep(path: Path) -> dict[str, Any]:
-    return read_json(path / PLAN, SWEEP, "put back what was there, or start a new sweep")
+    return read_json(path / PLAN, SWEEP, PUT_BACK)
+
+
+def require_plan(path: Path) -> None:
+    """Refuses a folder whose sweep.json no longer says that it is a sweep's."""
+    if os.path.lexists(path / PLAN) and not is_sweep(path):
+        about_sweep(path)
+        raise UserError(f"{path / PLAN} is not a sweep's: {PUT_BACK}.")
 
 
 def outcomes_of(path: Path) -> dict[int, Outcome]:
@@ -214,16 +237,17 @@ def evaluations(paths: Sequence[Path]) -> list[tuple[int, list[Outcome]]]:
     return [(those[0][0], [outcome for _, outcome in those]) for those in zip(*found, strict=False)]
 
 
+def trained_anew(path: Path) -> str:
+    return f"put back what was there, or delete {path}; it is then trained anew"
+
+
 def require_run(path: Path) -> None:
     """Refuses a seed's folder that holds something, and no run that can be read: to train it anew
     would replace what a person may mend."""
     if not path.exists() or is_run(path):
         return
     if not path.is_dir() or (path / "run.json").exists() or checkpoint_steps(path):
-        raise UserError(
-            f"{path} holds no run that can be read (run.json): put back what was there, or delete "
-            "it; it is then trained anew."
-        )
+        raise UserError(f"{path} holds no run that can be read (run.json): {trained_anew(path)}.")
 
 
 def require_metrics(folder: SeedsFolder, until: int) -> None:
@@ -231,10 +255,7 @@ def require_metrics(folder: SeedsFolder, until: int) -> None:
     for path in folder.members:
         whole = len(outcomes_of(path)) >= until // folder.run.eval_every
         if not whole and (steps := checkpoint_steps(path)) and steps[-1] >= until:
-            raise UserError(
-                f"{path / 'metrics.jsonl'} has lost evaluations: put back what was there, or "
-                f"delete {path}; it is then trained anew."
-            )
+            raise UserError(f"{path / 'metrics.jsonl'} has lost evaluations: {trained_anew(path)}.")
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:

@@ -26,7 +26,7 @@ from tenfold.runs.curves import shared_curve
 from tenfold.runs.digest import Digest
 from tenfold.runs.folder import failure
 from tenfold.runs.looking import Sight
-from tenfold.runs.metrics import rank
+from tenfold.runs.metrics import outcome, rank
 from tenfold.runs.report import time_shares
 from tenfold.runs.reporter import reporter_of
 
@@ -118,7 +118,9 @@ class Screen:
         best = self.best.get(path)
         better = best is None or rank(row) > best
         self.best[path] = rank(row) if better else best
-        told = f"evaluated at step {row['step']:,}: {rank(row)[1]:,.2f}"
+        success, score = outcome(row)
+        share = "" if success is None else f"success {success:.1%}, "
+        told = f"evaluated at step {row['step']:,}: {share}{score:,.2f}"
         self.say(words, told + (", the best so far" if better and best is not None else ""), "cyan")
 
     def say(self, whose: str, what: str, style: str) -> None:

@@ -24,10 +24,27 @@ from tenfold.runs.sweep import STUDY, Plan, SweepFolder
 
 NAME = "sweep"  # of the study in its file
 HEADER = b"SQLite format 3\0"
+NUMBERS = (
+    "SELECT number FROM trials JOIN studies USING (study_id) WHERE study_name = ? ORDER BY number"
+)
+TABLES = {
+    "studies",
+    "study_directions",
+    "trials",
+    "trial_params",
+    "trial_values",
+    "trial_intermediate_values",
+    "trial_user_attributes",
+    "trial_system_attributes",
+    "version_info",
+}
 PATIENCE = 60.0  # seconds that another reader of the file, such as a dashboard, is waited for
 # What successes of all episodes count: far more than any return does, and a hundred-thousandth of a
 # return is still told apart beside it.
 SUCCESS = 1e11
+# SQLite's errors about files that are whole
+WHOLE = ("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")
+CLOSE = 1e-6  # a value as it is written and read again
 PLAIN = 1e6  # returns beyond it, up or down, count by their logarithms only
 Row = dict[str, Any]
 
@@ -50,8 +67,8 @@ def open_study(folder: SweepFolder, wanted: tuple[Search, ...]) -> Any:
     """The study of a sweep, new or as it was left; UserError where its file is not what it was."""
     import optuna
 
-    path = folder.path / STUDY
-    require_file(path, begun=any(folder.path.glob("trial-*/seeds.json")))
+    path, begun = folder.path / STUDY, any(folder.path.glob("trial-*/seeds.json"))
+    require_file(path, begun)
     try:
         study = optuna.create_study(
             storage=storage_of(path),
@@ -92,12 +109,16 @@ def require_file(path: Path, begun: bool) -> None:
         with contextlib.closing(connection(path)) as found:
             ((state,),) = found.execute("PRAGMA quick_check(1)").fetchall()
             tables = {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
+            numbers = found.execute(NUMBERS, (NAME,)).fetchall() if tables >= TABLES else []
     except (OSError, sqlite3.Error, ValueError) as error:
         raise damaged(path, error) from None
     if state != "ok":
         raise UserError(f"{path} is damaged ({one_line(state)}): {advice(path.parent)}.")
-    if begun and not {"studies", "trials", "trial_params", "trial_values"} <= tables:
-        raise UserError(f"{path} is damaged (it holds no study): {advice(path.parent)}.")
+    if begun and not numbers:
+        raise UserError(f"{path} is damaged (it holds no trials): {advice(path.parent)}.")
+    if numbers != [(number,) for number in range(len(numbers))]:
+        words = "its trials are not numbered one by one"
+        raise UserError(f"{path} is damaged ({words}): {advice(path.parent)}.")
 
 
 def connection(path: Path) -> sqlite3.Connection:
@@ -123,22 +144,28 @@ def study_file(path: Path) -> Iterator[None]:
     try:
         yield
     except (OptunaError, SQLAlchemyError, sqlite3.Error) as error:
-        cause = error.__cause__ or error
-        raise UserError(
-            f"{path} cannot be read or written ({one_line(cause)}): what was trained is kept, and "
-            f"`tenfold resume {path.parent}` goes on once it can be."
-        ) from None
+        raise unusable(path, error) from None
+
+
+def unusable(path: Path, error: BaseException) -> UserError:
+    return UserError(
+        f"{path} cannot be read or written ({one_line(error.__cause__ or error)}): what was "
+        f"trained is kept, and `tenfold resume {path.parent}` goes on once it can be."
+    )
 
 
 def damaged(path: Path, error: BaseException) -> UserError:
     cause = error.__cause__ or error
-    words = one_line(cause)
-    return UserError(f"{path} cannot be read ({words}): {advice(path.parent)}.")
+    name = getattr(getattr(cause, "orig", cause), "sqlite_errorname", "")
+    if name.startswith(WHOLE):
+        return unusable(path, error)
+    return UserError(f"{path} cannot be read ({one_line(cause)}): {advice(path.parent)}.")
 
 
 def one_line(error: object) -> str:
     """The first line of what somebody else says, or what it is where it says nothing."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    words = str(getattr(error, "strerror", None) or error)
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
@@ -156,14 +183,16 @@ def misfit_of_trials(study: Any, trials: list[Any], spaces: Mapping[str, Any]) -
     """What in a study is not this sweep's; empty where all is."""
     if study.direction.name != "MAXIMIZE":
         return "its direction is not to maximize"
-    for number, trial in enumerate(trials):
-        if trial.number != number:
-            return f"trial {number} is missing"
-        where, state = f"trial {number}", trial.state.name
-        if wrong := misfit(row_of(trial), TRIAL):
+    for trial in trials:
+        where, state, row = f"trial {trial.number}", trial.state.name, row_of(trial)
+        if wrong := misfit(row, TRIAL):
             return f"{where}: {wrong}"
-        if state == "COMPLETE" and (trial.value is None or not math.isfinite(trial.value)):
+        if state in ("COMPLETE", "PRUNED") and (row["value"] is None or trial.value is None):
             return f"{where} has no value"
+        if state == "COMPLETE" and "evaluations" in trial.user_attrs:
+            told = as_number(row.get("success"), row["value"])
+            if not math.isclose(trial.value, told, abs_tol=CLOSE):
+                return f"{where} has another value than its last evaluation"
         if state in ("COMPLETE", "PRUNED") and trial.params.keys() != spaces.keys():
             return f"{where} has other parameters than are searched over"
         for name, distribution in trial.distributions.items():

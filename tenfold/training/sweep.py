@@ -25,6 +25,7 @@ from tenfold.core.processes import require_guard
 from tenfold.runs.folder import is_sweep
 from tenfold.runs.names import Numbered, Target, destination, run_name, turn_latest
 from tenfold.runs.report import write_seeds_report
+from tenfold.runs.schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import LEAST, together
 from tenfold.runs.sweep import (
@@ -33,6 +34,7 @@ from tenfold.runs.sweep import (
     SweepFolder,
     evaluations,
     order_of,
+    require_plan,
     success_rates,
 )
 from tenfold.runs.sweep_page import write_sweep_report
@@ -48,8 +50,6 @@ from tenfold.training.study import (
 )
 from tenfold.training.trials import Confirmation, Trials, carry_out_tasks
 
-PRUNERS = ("median", "hyperband", "none")
-MOST_TRIALS = 100_000
 EVALUATIONS = 5  # of a run that would end before its first
 
 
@@ -114,6 +114,7 @@ def resume_sweep(
     names to be imported."""
     require_optuna()
     require_guard()
+    require_plan(Path(path))
     folder = SweepFolder.open(Path(path), trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     wanted = searches(folder.run, folder.plan.search)
@@ -173,11 +174,14 @@ def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
     """Where the sweep is kept: the folder it goes on in, or that of a new one."""
 
     def other(path: Path) -> str:
+        require_plan(path)
         return SweepFolder.open(path).other_than(run, plan) if is_sweep(path) else "kind"
 
     if isinstance(target, Numbered):
         taken = itertools.takewhile(os.path.lexists, target)
         return next((path for path in taken if not other(path)), target)
+    if not overwrite:
+        require_plan(target)
     if target.exists() and any(target.iterdir()):
         if not is_sweep(target):
             raise UserError(f"{target} exists and is no sweep: choose another folder with --out.")

@@ -298,8 +298,10 @@ class Confirmation(Runs):
             {n: folder.seeds_in(n, run, seeds) for n, run in runs.items()} if seeds else {}
         )
         for name, own in self.folders.items():
+            require_metrics(own, folder.run.steps)
             for seed in seeds:
                 run, path = own.run_of(seed), own.member(seed)
+                require_run(path)
                 if not is_at(path, run, run.steps):
                     task = (to_mapping(run), str(path.absolute()), run.steps, own.trust)
                     self.queue.append(((name, seed), task))

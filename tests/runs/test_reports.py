@@ -234,6 +234,26 @@ def test_runs_that_end_at_different_steps_are_compared_where_all_have_been(two: 
     assert bands == {"bad<b>": True, "good<b>": True, "short": False}
 
 
+def test_experiments_are_compared_by_successes_and_by_returns_never_by_both_in_one_number(
+    two: Path,
+) -> None:
+    """An environment that tells of successes only when there are some: the better runs succeed in
+    half of their episodes and return less, the others never do."""
+    for number, member in enumerate(sorted((two / "good<b>").glob("seed-*"))):
+        rows = rows_of(0.01, number)
+        better = {"success_rate": 0.5, "merit": 0.4999, "mean_length": 100.0, "steps_to_goal": 90.0}
+        written(member, [row | (better if row["kind"] == "eval" else {}) for row in rows])
+    sight = Sight([two])
+    sight.look()
+    found = Reader(write_page(sight).read_text())
+    assert re.search(r"good<b>dqn.*?of 1,00050\.0%, \d", found.words)
+    by_success, by_return = found.words.split("Probability of improvement: success")[1].split(
+        "Probability of improvement: return"
+    )
+    assert "good<b> over bad<b>1.00" in by_success and "bad<b> over good<b>1.00" in by_return
+    assert "Scores: success" in found.words and "Scores: return" in found.words
+
+
 def test_settings_are_told_by_what_differs_from_the_defaults(two: Path) -> None:
     from tenfold.runs.report import write_report
 
