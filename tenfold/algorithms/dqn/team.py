@@ -250,7 +250,7 @@ class Team(DQNAgent):
                 f"{self.members}."
             )
         alike = mask is None or mask is FROM_OBSERVATION
-        masks = [mask] * self.members if alike else mask
+        masks: Any = [mask] * self.members if alike else mask
         if len(masks) != self.members:
             raise UserError(
                 f"The masks of {len(masks)} agents were given, and this team has {self.members}."
