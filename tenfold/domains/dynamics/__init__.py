@@ -13,6 +13,7 @@ elbo, gapped        the evidence bound of sequences, and of those with gaps
 ridge               ridge regression, and the random weights of an ensemble's models
 prediction_error    beliefs that follow readings, and derivatives of their predictions
 gauss_newton        the dynamics whose predictions err least
+read_alone          states as single observations say them
 fitting             gradient steps up the bound; dynamics in closed form
 coordinates         units of what is observed; true and standard coordinates
 forecast            k-step forecasts, R², the baselines ARX and repetition

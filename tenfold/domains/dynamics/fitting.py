@@ -232,7 +232,7 @@ def known_alone(
 ) -> tuple[np.ndarray, np.ndarray]:
     """States that are read from one observation each, the usual ones where that cannot be; and
     which steps then count."""
-    known = np.isfinite(alone).all(1)
+    known = np.logical_and.reduce(np.isfinite(alone), 1)
     return np.where(known[:, None], alone, z), whole & known[:-1] & known[1:]
 
 

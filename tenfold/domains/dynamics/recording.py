@@ -91,7 +91,15 @@ class Recording:
     def divided(self) -> Division:
         """About a tenth, in pieces of one length, is cut from the ends of episodes all over the
         recording; no sequence crosses a cut. Every other piece judges."""
-        lengths = [len(y) for y, _ in self.episodes]
+        # of one row nothing is known of what follows
+        episodes = [episode for episode in self.episodes if len(episode[0]) > 1]
+        lengths = [len(y) for y, _ in episodes]
+        if not lengths:
+            raise UserError(
+                f"None of the {len(self.episodes)} episodes has more than one row, and "
+                "dynamics are learned from rows that follow each other: rows of one recording "
+                "are one episode."
+            )
         pieces = range(min(HELD, max(lengths)), LEAST - 1, -1)
         taken_by = {piece: pieces_taken(lengths, piece) for piece in pieces}
         off = {
@@ -102,9 +110,7 @@ class Recording:
         piece = min(pieces, key=lambda piece: (off[piece], sum(taken_by[piece]) < 2), default=0)
         taken = taken_by.get(piece, [0] * len(lengths))
         cuts = [length - n * piece for length, n in zip(lengths, taken, strict=True)]
-        kept = [
-            (y[:cut], a[:cut]) for (y, a), cut in zip(self.episodes, cuts, strict=True) if cut > 1
-        ]
+        kept = [(y[:cut], a[:cut]) for (y, a), cut in zip(episodes, cuts, strict=True) if cut > 1]
         if not piece or not kept:
             raise UserError(
                 "The recordings are too short to hold steps back for validation: the longest of "
@@ -112,9 +118,7 @@ class Recording:
                 "besides to train on."
             )
         y, a = (
-            np.concatenate(
-                [episode[k][cut:] for episode, cut in zip(self.episodes, cuts, strict=True)]
-            )
+            np.concatenate([episode[k][cut:] for episode, cut in zip(episodes, cuts, strict=True)])
             for k in (0, 1)
         )
         y, a = (part.reshape(sum(taken), piece, part.shape[-1]) for part in (y, a))
@@ -218,6 +222,7 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
     if cut := sum(len(seen) for seen, _ in pairs) - sum(len(seen) for seen, _ in kept):
         rows = "row is" if cut == 1 else "rows are"
         notes = (f"{cut:,} {rows} left out behind the last observation of an episode", *notes)
+    notes = (*notes, *teaching_nothing(kept))
     found = Recording(kept, dt, parts.left_out, notes)
     if not found.missing:
         return found
@@ -234,6 +239,25 @@ def observed_part(episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
         if len(rows):
             kept.append((seen[: rows[-1] + 1], done[: rows[-1] + 1]))
     return tuple(kept)
+
+
+def teaching_nothing(episodes: tuple[Episode, ...]) -> list[str]:
+    """Words about what is kept and tells nothing: episodes of one row, and channels that never
+    change."""
+    notes, alone = [], sum(len(seen) == 1 for seen, _ in episodes)
+    if alone:
+        are = "episode has one row and is" if alone == 1 else "episodes have one row and are"
+        notes.append(f"{alone:,} {are} not trained on, since nothing follows it")
+    every = np.concatenate([seen for seen, _ in episodes])
+    least, most = np.fmin.reduce(every, 0), np.fmax.reduce(every, 0)
+    still = np.flatnonzero(least == most)
+    if len(still):
+        which = f"observations, number {still[0]}, never changes ({least[still[0]]:g} in every row)"
+        if len(still) > 1:
+            which = f"{len(still):,} of {len(least):,} observations never change, such as number "
+            which += f"{still[0]} ({least[still[0]]:g} in every row)"
+        notes.append(f"{which}; the model keeps what never changes, and learns nothing from it")
+    return notes
 
 
 def require(

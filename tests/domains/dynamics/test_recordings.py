@@ -391,10 +391,38 @@ def test_arrays_that_cannot_be_trained_on_are_refused_in_a_sentence(
     assert words in refused(capsys, npz(tmp_path / "data.npz", **arrays))
 
 
-def test_a_column_that_never_changes_beside_others_is_fine(tmp_path: Path) -> None:
-    assert read_recording(
-        npz(tmp_path / "data.npz", observations=np.c_[walk(100), np.ones(100)])
-    ).sizes == (3, 1)
+def test_a_column_that_never_changes_beside_others_is_kept_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = npz(tmp_path / "data.npz", observations=np.c_[walk(100), np.full(100, 5)])
+    assert read_recording(file).sizes == (3, 1)
+    ten.fit(file, tmp_path / "run", settings=TINY, quiet=True)
+    assert "observations, number 2, never changes (5 in every row)" in capsys.readouterr().err
+    silent = np.c_[walk(100), np.zeros((100, 2))]
+    (note,) = read_recording(npz(tmp_path / "silent.npz", observations=silent)).notes
+    assert note.startswith("2 of 4 observations never change, such as number 2 (0 in every row)")
+    assert not read_recording(npz(tmp_path / "moving.npz")).notes
+
+
+def test_trials_of_one_row_are_counted_and_take_no_part(tmp_path: Path) -> None:
+    """400 of them beside a trial of 100 rows: a tenth of the 100 is held back, not of all 500, which
+    would be half of what can be trained on."""
+    episode = np.r_[np.zeros(100), np.arange(1, 401)]
+    found = read_recording(npz(tmp_path / "data.npz", **rows_in(episode)))
+    assert found.notes == (
+        "400 episodes have one row and are not trained on, since nothing follows it",
+    )
+    division = found.divided()
+    assert division.kept.steps + len(division.choosing[0]) * division.choosing[0].shape[1] == 100
+    assert division.kept.steps >= 80
+    alone = read_recording(npz(tmp_path / "alone.npz", **rows_in(np.arange(500))))
+    with pytest.raises(UserError, match="None of the 500 episodes has more than one row"):
+        alone.divided()
+
+
+def rows_in(episode: np.ndarray) -> dict[str, Any]:
+    rows = walk(len(episode))
+    return {"observations": rows, "actions": None, "episode": episode}
 
 
 def test_files_that_are_not_what_their_name_says_are_refused(
