@@ -259,7 +259,8 @@ class ActorCriticAgent(FlatAgent):
     def begin_with(self, state: Tensors) -> None:
         """The best checkpoint holds no target networks: they are then what is learned."""
         super().begin_with(state)
-        self.target.flat.copy_(state.get("target", self.online.flat[self.followed]))
+        online: torch.Tensor = self.online.flat[self.followed]
+        self.target.flat.copy_(state.get("target", online))
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}

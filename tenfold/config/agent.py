@@ -6,7 +6,7 @@ No torch here, so that help and errors appear at once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenfold.config.notation import nearest, show
 from tenfold.config.schema import Config, Decided, hints
@@ -123,7 +123,7 @@ class AgentConfig(Config):
                 f"{self.name} does not: use --seeds.",
             )
 
-    def check_change(self, before: Self) -> None:
+    def check_change(self, before: Any) -> None:
         """Rules for a run that goes on with these settings and was saved with those `before`;
         raises ConfigError."""
 

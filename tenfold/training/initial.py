@@ -116,8 +116,8 @@ def settings_of_networks(agent: Any, source: Any) -> Iterator[tuple[str, Any, An
         here, there = (getattr(each.config, name, None) for each in (agent, source))
         if isinstance(here, Net) and isinstance(there, Net):
             for field in fields(here):
-                values = (getattr(net, field.name, None) for net in (here, there))
-                yield f"agent.net.{field.name}", *values
+                name = field.name
+                yield f"agent.net.{name}", getattr(here, name), getattr(there, name, None)
         else:
             yield f"agent.{name}", here, there
     yield "normalize_obs", agent.norm is not None, source.norm is not None

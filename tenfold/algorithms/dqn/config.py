@@ -4,7 +4,7 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal
 
 from tenfold.config.nets import Net
 from tenfold.config.notation import show
@@ -171,7 +171,7 @@ class DQN(Replayed):
         """Scale of the noise on weights at the start; 0: none."""
         return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
 
-    def check_change(self, before: Self) -> None:
+    def check_change(self, before: Any) -> None:
         kinds = {type(each.explore) for each in (self, before)}
         if Noisy in kinds and self.explore != before.explore:
             raise ConfigError(
