@@ -1,8 +1,8 @@
 """Kernels that Numba compiles are compiled once for all tests: what is on the disk is taken, unless
 a source is newer, and what one process compiles the others wait for.
 
-`python tests/kernels.py` compiles those of all pairs, which are nearly all there are, and needs no
-extra of the package for it.
+`python tests/kernels.py` compiles those of all pairs and of rounds in a row, which are nearly all
+there are, and needs no extra of the package for it.
 """
 
 import ast
@@ -19,7 +19,9 @@ import torch
 from numba.core.dispatcher import Dispatcher
 
 import tenfold
+from tenfold.config.run import Run
 from tenfold.core.pairs import all_pairs, outcome
+from tenfold.training.learners import make_learner
 
 COMPILE, LOCKS = Dispatcher.compile, Path(tempfile.gettempdir()) / f"tenfold-kernels-{os.getuid()}"
 BEING_COMPILED: set[str] = set()
@@ -76,6 +78,29 @@ def compile_all() -> None:
                     outcome(tested.fast, inputs, tested.gradients)
 
 
+# an environment inside the call is no pair of its own: a round is, and every kind of it is played
+# with compiled environments too
+PLAYED = (
+    ("tenfold/CartPole-v1", {"name": "dqn"}),
+    ("tenfold/CartPole-v1", {"name": "ppo"}),
+    ("tenfold/Pendulum-v1", {"name": "ppo"}),
+    ("tenfold/CartPole-v1", {"name": "ppo", "net": {"memory": "gru(4)"}}),
+    ("tenfold/CartPole-v1", {"name": "sac"}),
+    ("tenfold/Pendulum-v1", {"name": "sac"}),
+    ("tenfold/Pendulum-v1", {"name": "td3"}),
+)
+
+
+def compile_rounds() -> None:
+    for env, agent in PLAYED:
+        if agent["name"] != "ppo":
+            agent = agent | {"learning_starts": 10, "batch_size": 4, "capacity": 100}
+        learner = make_learner(Run.of({"env": env, "engine": "fused", "agent": agent}))
+        while learner.step < 20:
+            learner.round(20)
+        learner.close()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     forget_stale_kernels()
@@ -85,3 +110,4 @@ if __name__ == "__main__":
     gc.freeze()
     gc.set_threshold(100_000)
     compile_all()
+    compile_rounds()

@@ -44,11 +44,12 @@ def test_another_shape_or_dtype_is_refused() -> None:
             weights.read(wrong)
 
 
+@pytest.mark.parametrize("seconds", [0.7, pytest.param(5.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("size", [1, 5_000, 300_000])
-def test_versions_are_never_mixed_at_full_speed(size: int) -> None:
+def test_versions_are_never_mixed_at_full_speed(size: int, seconds: float) -> None:
     """Every element of version v is v, its step is 10·v, and versions only grow."""
     weights, into = Weights(size), np.zeros(size, np.float32)
-    learner = SPAWN.Process(target=children.publish_for, args=(weights, 2.0), daemon=True)
+    learner = SPAWN.Process(target=children.publish_for, args=(weights, seconds), daemon=True)
     learner.start()
     last, reads = 0, 0
     while learner.is_alive() or weights.newest > last:
