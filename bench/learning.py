@@ -17,6 +17,16 @@ from pathlib import Path
 from tenfold.runs.folder import machine_card, versions
 
 RESULTS = Path(__file__).parent / "results" / "learning.json"
+# what the options are tried on: plain values, in larger networks and batches than the preset's
+OPTIONS = {
+    "--agent.distribution": "none",
+    "--agent.batch-size": "128",
+    "--agent.every": "64",
+    "--agent.updates": "32",
+    "--agent.target": "hard(128)",
+    "--agent.net.hidden": "256,256",
+    "--agent.lr": "linear(1e-3, 0, 50k)",
+}
 # name -> preset, flags on top, the return that counts as solved
 CASES: dict[str, tuple[str, list[str], float]] = {
     "cartpole (double, n_step=3)": ("cartpole", [], 475),
@@ -68,9 +78,16 @@ SHOWN: dict[str, tuple[str, list[str], float]] = {
 }
 
 
+def with_options(flags: list[str]) -> list[str]:
+    """The settings that options of Q-learning are tried on, but for those that a case sets."""
+    return [word for pair in OPTIONS.items() if pair[0] not in flags for word in pair] + flags
+
+
 def learn(name: str, seed: int) -> dict[str, object]:
     """Trains and evaluates one case in processes of their own, as a user would."""
     preset, flags, bar = (CASES | SHOWN)[name]
+    if preset == "cartpole":
+        flags = with_options(flags)
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/run"
         tenfold = [sys.executable, "-m", "tenfold"]

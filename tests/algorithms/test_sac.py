@@ -419,6 +419,19 @@ def test_actions_are_unscaled_to_their_bounds_and_no_further() -> None:
         actions.check_stored(np.array([[0, np.nan, 0, 0]]))
 
 
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_a_run_learns_after_its_first_hundred_steps_by_default(name: str) -> None:
+    """From fewer rows than a batch has."""
+    agent = {"name": name, "net": {"hidden": [4]}}
+    learner = make_learner(Run.of({"env": "Pendulum-v1", "agent": agent, "engine": "plain"}))
+    try:
+        while learner.step < 103:
+            learner.round()
+        assert (learner.agent.config.batch_size, learner.agent.updates) == (256, 3)
+    finally:
+        learner.close()
+
+
 def test_until_learning_starts_actions_are_uniform_and_then_the_policys() -> None:
     agent = agent_of({"learning_starts": 100})
     rows = np.zeros((500, OBS), np.float32)

@@ -41,8 +41,8 @@ class Long(gym.Env[np.ndarray, int]):
         return np.zeros(1, np.float32), 1.0, self.left <= 0 and not self.endless, False, {}
 
 
-gym.register("Long-v0", Long)
-gym.register("LongLimited-v0", Long, max_episode_steps=60)
+gym.register("Long-v0", lambda **named: Long(**named))
+gym.register("LongLimited-v0", lambda **named: Long(**named), max_episode_steps=60)
 PHASES = {"horizon": 60, "epochs": 1, "minibatches": 1, "net": {"hidden": [8]}}
 
 
