@@ -375,6 +375,13 @@ def test_a_plan_that_is_not_what_it_was_is_one_sentence(
     assert file.read_bytes() == damage
 
 
+@pytest.mark.parametrize("name", ["best.yaml", "results.json"])
+def test_a_result_that_cannot_be_written_is_one_sentence(name: str, ranked: SweepFolder) -> None:
+    (ranked.path / name).mkdir()
+    with pytest.raises(UserError, match=f"{name} cannot be written: Is a directory"):
+        ranked.write_best(ranked.run) if name == "best.yaml" else ranked.write_results({})
+
+
 def test_what_a_sweep_of_another_version_knew_besides_is_passed_over(
     small_run: Callable[..., Run], tmp_path: Path
 ) -> None:
