@@ -20,7 +20,12 @@ from tenfold.config.search import searches
 from tenfold.core.errors import UserError
 from tenfold.runs.metrics import outcome
 from tenfold.runs.sweep import Plan, SweepFolder, pooled
-from tenfold.runs.sweep_page import coordinates_chart, told_row, trials_table
+from tenfold.runs.sweep_page import (
+    coordinates_chart,
+    told_row,
+    trials_table,
+    write_sweep_report,
+)
 from tenfold.training import study as study_module
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
@@ -375,6 +380,13 @@ def test_a_plan_that_is_not_what_it_was_is_one_sentence(
     assert file.read_bytes() == damage
 
 
+@pytest.mark.parametrize("name", ["best.yaml", "results.json"])
+def test_a_result_that_cannot_be_written_is_one_sentence(name: str, ranked: SweepFolder) -> None:
+    (ranked.path / name).mkdir()
+    with pytest.raises(UserError, match=f"{name} cannot be written: Is a directory"):
+        ranked.write_best(ranked.run) if name == "best.yaml" else ranked.write_results({})
+
+
 def test_what_a_sweep_of_another_version_knew_besides_is_passed_over(
     small_run: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -412,3 +424,38 @@ def test_a_trial_that_was_damaged_is_neither_replaced_nor_failed(
     file.write_text(text)
     Trials(folder, again, wanted, Display("", 0, 0, quiet=True))
     assert [trial.state.name for trial in again.trials] == ["COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("winner",), 99, "the winner, trial 99, is none of its trials that have a value"),
+        (("winner",), None, "winner is null"),
+        (("trials",), [], "is none of its trials"),
+        (("trials", 0, "state"), "x", 'trials[0].state is "x"'),
+        (("trials", 0, "params"), {}, "trial 0 has other parameters than the winner"),
+        (("trials", 0, "params", "agent.lr"), [1], "trial 0 has a parameter that is no value"),
+        (("trials", 0, "number"), 1, "a trial is there twice"),
+        (("trials", 0, "values"), {"a": 1.0}, "trial 0 has a step that is no number"),
+        (("confirmed",), {"winner": {"iqm": 1.0, "failed": {}}}, "confirmed.winner.seeds is missing"),
+        (("confirmed",), {"winner": {}}, "confirmed.winner.failed is missing"),
+    ],
+)  # fmt: skip
+def test_results_that_do_not_go_together_are_one_sentence_and_odd_ones_a_page(
+    where: tuple[Any, ...], value: Any, words: str, ranked: SweepFolder
+) -> None:
+    rows = finished_rows(open_study(ranked, searches(ranked.run, SEARCH)))
+    found = {"trials": rows, "winner": 1, "importance": {}, "confirmed": {}, "verdict": ""}
+    ranked.write_results(found)
+    ranked.write_best(ranked.run)
+    rows[0]["params"]["agent.lr"] = -1  # on a logarithmic axis
+    ranked.write_results(found)
+    assert "success 100.0%, 1.00" in write_sweep_report(ranked).read_text()
+    place: Any = found
+    for key in where[:-1]:
+        place = place[key]
+    place[where[-1]] = value
+    ranked.write_results(found)
+    with pytest.raises(UserError) as error:
+        write_sweep_report(ranked)
+    assert words in str(error.value) and "`tenfold resume" in str(error.value)

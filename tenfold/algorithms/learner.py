@@ -101,6 +101,8 @@ class ActorLearner:
         self.agent.begin_with(state)
         if self.engine:
             self.engine.load_state(self.engine.state())
+        # the statistics are the other run's too: what is seen first counts again
+        self.note_first()
         self.pool.publish(self.agent, self.step, self.clock)
 
     def time_every_round(self) -> None:

@@ -125,7 +125,8 @@ class SeedsFolder:
         """Notes that those that are not finished will not be: one of `pruned`, `failed`."""
         if state:
             about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"ended": state}
-            replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
+            with writing(self.path / "seeds.json"):
+                replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
 
     def changed(self, change: dict[str, Any]) -> "SeedsFolder":
         """The same with other settings, which are written down: every member goes on with them, now

@@ -123,13 +123,13 @@ class SweepFolder:
     def open(cls, path: Path, trust: Trust = False) -> "SweepFolder":
         path = settled(path)
         plan = about_sweep(path)["plan"]
-        plan = {one.name: plan[one.name] for one in fields(Plan)}
         require_trust(path, plan["search"], trust)
+        settings: dict[str, Any] = {one.name: plan[one.name] for one in fields(Plan)}
         seeds, held_out = tuple(plan["seeds"]), tuple(plan["held_out"])
         if len({*seeds, *held_out}) < len(seeds) + len(held_out):
             raise UserError(f"{path / PLAN}: a seed is there twice; {PUT_BACK}.")
-        plan = Plan(**plan | {"seeds": seeds, "held_out": held_out})
-        return cls(path, read_settings(path, trust), plan, trust=trust)
+        settings |= {"seeds": seeds, "held_out": held_out}
+        return cls(path, read_settings(path, trust), Plan(**settings), trust=trust)
 
     def locked(self, trials: int, run: Run) -> "SweepFolder":
         """The same, kept to this process, with so many trials, where `run` says."""
@@ -153,10 +153,12 @@ class SweepFolder:
     def write_best(self, run: Run) -> None:
         text = yaml.safe_dump(to_mapping(run), sort_keys=False)
         mark_modules(self.path, to_mapping(run))
-        replace_file(self.path / BEST, f"# the winner of {self.path.name}\n{text}".encode())
+        with writing(self.path / BEST):
+            replace_file(self.path / BEST, f"# the winner of {self.path.name}\n{text}".encode())
 
     def write_results(self, found: dict[str, Any]) -> None:
-        replace_file(self.path / RESULTS, json.dumps(found, indent=1).encode())
+        with writing(self.path / RESULTS):
+            replace_file(self.path / RESULTS, json.dumps(found, indent=1).encode())
 
     def results(self) -> dict[str, Any]:
         advice = f"`tenfold resume {self.path}` writes it anew"

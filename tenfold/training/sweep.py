@@ -22,6 +22,7 @@ from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
+from tenfold.runs.files import writing
 from tenfold.runs.folder import is_sweep
 from tenfold.runs.names import Numbered, Target, destination, run_name, turn_latest
 from tenfold.runs.report import write_seeds_report
@@ -231,7 +232,8 @@ def carry_out(
     }
     found["verdict"] = verdict(found, best == alone(folder.run))
     folder.write_results(found)
-    write_sweep_report(folder)
+    with writing(folder.path / "report.html"):
+        write_sweep_report(folder)
     return SweepResult(folder.path, found, best, 0, confirmation.errors)
 
 
@@ -259,7 +261,8 @@ def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:
     ]
     last = evaluations(whole)[-1:] if whole else []
     if whole and not failed:
-        write_seeds_report(folder)
+        with writing(folder.path / "report.html"):
+            write_seeds_report(folder)
     found: dict[str, Any] = together([score for _, score in last[0][1]]) if last else {}
     if last and (rates := success_rates(last[0][1])):
         found["success"] = together(rates)

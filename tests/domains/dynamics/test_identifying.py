@@ -180,6 +180,7 @@ def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stop
     fitted = [row for row in rows_of(found.path / "zero") if row["kind"] == "fit"]
     error = np.mean(fitted[-1]["field_errors"])  # type: ignore[call-overload]
     assert lines[1][2] == f"{error:.3f}"  # of two seeds the interquartile mean is the mean
+    assert lines[1][3] == "takes 5 seeds"  # an interval
     written = {
         policy: (found.path / policy / "metrics.jsonl").read_bytes()
         for policy in ("active", "zero")
