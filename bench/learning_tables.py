@@ -37,6 +37,25 @@ def solved() -> str:
     return "\n".join(lines)
 
 
+def learning_starts() -> str:
+    """What waiting before the first update costs short tasks."""
+    lines = [
+        "| agent, environment, steps | `learning_starts` | greedy return at a quarter, a half, "
+        "three quarters, the end: mean of the seeds | mean return of training, by seed |"
+    ]
+    lines.append("|---" * 4 + "|")
+    cases: dict[tuple, list[dict]] = {}
+    for row in results("learning-starts")["rows"]:
+        key = row["agent"], row["env"], row["steps"], row["starts"]
+        cases.setdefault(key, []).append(row)
+    for (agent, env, steps, first), rows in cases.items():
+        columns = zip(*(row["greedy"] for row in rows), strict=True)
+        greedy = ", ".join(f"{round(sum(c) / len(c)):,}" for c in columns)
+        training = ", ".join(f"{row['training']:,.0f}" for row in rows)
+        lines.append(f"| {agent}, {env}, {steps:,} | {first:,} | {greedy} | {training} |")
+    return "\n".join(lines)
+
+
 def published() -> str:
     """Against SLM-Lab's published averages, as it reports them."""
     if not (RESULTS / "published.json").exists():
@@ -129,6 +148,7 @@ def learns() -> str:
 TABLES = {
     "learning": learning,
     "solved": solved,
+    "learning_starts": learning_starts,
     "published": published,
     "continuous": continuous,
     "defaults": defaults,

@@ -49,7 +49,7 @@ class Replayed(AgentConfig):
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
     # steps of evaluations in a tenth of the time of an update
-    steps_to_update: ClassVar[float] = 1 / 5
+    steps_to_update: ClassVar[float] = 3 / 20
 
     def check(self) -> None:
         given: Any = self
@@ -126,7 +126,7 @@ class ActorCritic(Replayed):
     capacity: Count = 1_000_000
     """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
     row)"""
-    learning_starts: Whole = 1_000
+    learning_starts: Whole = 100
     """environment steps before the first update; until then actions are drawn uniformly"""
     every: Count = 1
     """environment steps between rounds of updates"""

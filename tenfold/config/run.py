@@ -144,7 +144,7 @@ class Run(Config):
     """environment steps an evaluation may take in all: no episode begins that would not end within
     them, and one that has no end is cut there, so that fewer than eval_episodes may be played;
     none: no bound where eval_episodes is set, else about a tenth of the time that training to the
-    next evaluation takes, counted in steps (ppo: a twentieth of eval_every), at least 1,000"""
+    next evaluation takes, counted in steps (ppo: 1/25 of eval_every), at least 1,000"""
     episode_limit: Count = 30_000
     """steps after which an episode of an evaluation is cut, for environments that have no time
     limit of their own"""

@@ -87,7 +87,8 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "shop")
-    assert main(["train", "jobshop-ft06", "--steps", "2k", "--out", out, "--quiet"]) == 0
+    short = ["--steps", "2k", "--num-envs", "16"]
+    assert main(["train", "jobshop-ft06", *short, "--out", out, "--quiet"]) == 0
     capsys.readouterr()
     assert main(["eval", out, "--episodes", "1", "--json"]) == 0
     found = told(capsys)
@@ -136,10 +137,8 @@ def test_seeds_of_a_job_shop_are_judged_each_and_the_best_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "shops")
-    assert (
-        main(["train", "jobshop-ft06", "--steps", "1k", "--seeds", "2", "--out", out, "--quiet"])
-        == 0
-    )
+    short = ["--steps", "1k", "--num-envs", "16", "--seeds", "2"]
+    assert main(["train", "jobshop-ft06", *short, "--out", out, "--quiet"]) == 0
     capsys.readouterr()
     assert main(["eval", out, "--episodes", "1", "--json"]) == 0
     each = [

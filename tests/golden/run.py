@@ -87,7 +87,8 @@ RUNS = {
     "ppo, normalised": f"train acrobot-ppo {PPO} --steps 4k --agent.normalize-obs true",
     "ppo, many heads": f"train assign {PPO} --steps 2k",
     "ppo, counterfactual": f"train assign {PPO} --steps 1k --agent.baseline counterfactual",
-    "ppo, job shop": f"train jobshop-ft06 {PPO} --steps 2k",
+    "ppo, job shop": f"train jobshop-ft06 {PPO} --steps 2k --num-envs 16 --agent.entropy 0.05 "
+    "--agent.lr linear(1e-3,0,150k)",
     "ppo, actors": f"train cartpole-ppo {PPO} --steps 2k --where processes --actors 2",
     "ppo, masked": f"train ppo --env strict_environment:Strict-v0 {PPO} --steps 4096",
     "ppo, remembering": f"train cartpole-novel {PPO} --steps 2k",
