@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import tenfold as ten
 from tenfold.domains.dynamics.recording import read_recording
 from tenfold.domains.dynamics.recording_files import Columns
 from tenfold.runs.files import read_arrays
@@ -170,8 +171,16 @@ def test_a_system_that_tells_its_truth_is_judged_by_both_fields(
     runpy.run_path(str(EXAMPLES / "fitzhugh_nagumo.py"), run_name="__main__")
     said = capsys.readouterr().out
     found = re.search(r"error of the field: (0\.\d+) of the mean.*\n +(0\.\d+) of the inst", said)
-    assert found and float(found[2]) < 0.8 * float(found[1])
+    assert found and float(found[1]) < 0.3 and float(found[2]) < 0.3
     assert "dz/dt at [0.0, 0.5]: true [0.0, 0.024]" in said
+    # the instantaneous field needs the slope of the step too: what active experiments leave out of
+    # it is seen by random ones
+    run = ten.train(
+        "explorer", "random", env="FitzHughNagumo-v0", steps=1_000, eval_every=1_000,
+        eval_episodes=64, quiet=True, agent={"planner": {"policy": "random"}},
+    )  # fmt: skip
+    fit = [row for row in read_rows(run.path / "metrics.jsonl") if row["kind"] == "fit"][-1]
+    assert fit["instant_error"] < 0.8 * fit["field_error"] < 0.24
 
 
 @pytest.mark.slow  # processes that are stopped and killed

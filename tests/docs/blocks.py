@@ -136,7 +136,8 @@ def furnish(folder: Path) -> None:
     stiffness = np.tile(1 + 0.01 * np.arange(600, dtype=np.float32), (400, 1))
     np.save(folder / "my.npy", stiffness)
     rng = np.random.default_rng(0)
-    seen, done = rng.normal(size=(4, 40, 3)), rng.normal(size=(4, 40, 1))
+    # trials enough to hold three pieces back, by which --latent auto chooses
+    seen, done = rng.normal(size=(24, 40, 3)), rng.normal(size=(24, 40, 1))
     np.savez(folder / "recordings.npz", observations=seen, actions=done, dt=0.05)
     head = "episode,neuron_0,neuron_1,stim_left,stim_right"
     rows = [[k // 40, *rng.normal(size=4)] for k in range(160)]
