@@ -104,7 +104,8 @@ def test_a_stopped_run_is_resumed_as_if_it_had_never_stopped(tmp_path: Path) -> 
     whole = ten.train(quick(members=2), tmp_path / "whole", quiet=True)
     ten.train(quick(members=2, steps=20), tmp_path / "part", quiet=True)
     resumed = ten.resume(tmp_path / "part", 45, quiet=True)
-    assert rows_of(whole.path) == rows_of(resumed.path)
+    after = [row for row in rows_of(resumed.path) if (row["kind"], row["step"]) != ("fit", 20)]
+    assert rows_of(whole.path) == after  # but for the evaluation of the end that it once had
     names = [max((r.path / "checkpoints").glob("step-*")) for r in (whole, resumed)]
     one, other = (read_arrays(name)[0] for name in names)
     assert one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
