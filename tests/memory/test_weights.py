@@ -1,6 +1,7 @@
 """Weights by version: never mixed, never older than said, and a killed learner leaves the last
 whole version."""
 
+import gc
 import os
 from multiprocessing.context import SpawnContext
 from typing import Any
@@ -101,6 +102,7 @@ def test_a_killed_learner_leaves_the_last_whole_version_and_another_goes_on() ->
 
 
 def test_closing_leaves_no_descriptor() -> None:
+    gc.collect()  # children of other tests, whose descriptors would be closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
     Weights(10).close()
     assert len(os.listdir("/proc/self/fd")) == before
