@@ -192,15 +192,16 @@ class Recorder:
         clock = self.learner.clock
         clock.start()
         self.refuse_divergence()
-        digest = policy_digest(self.learner)
-        if digest == self.evaluated.get("digest") and (row := row_of(self.evaluated)):
+        unchanged = self.evaluated.get("digest") == policy_digest(self.learner)
+        if unchanged and (row := row_of(self.evaluated)):
             result = Evaluated(row | {"step": self.step}, self.evaluated["score"])
         else:
             lengths = list(self.metrics.lengths)
             stop = lambda: bool(self.interrupt.signal)  # noqa: E731
             result = self.evaluator.evaluate(self.learner, lengths, stop)
         self.owes_evaluation = result is None
-        self.judged = digest if result else self.judged
+        if result:  # evaluating a model aligns it with the truth: it is not what it was before
+            self.judged = policy_digest(self.learner)
         clock.lap("evaluate")
         return result
 

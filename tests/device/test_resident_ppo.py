@@ -87,8 +87,8 @@ def test_evaluations_are_those_of_the_host(env: str, how: str) -> None:
     group = Group(learners, ResidentPolicies(seeds, "cpu"))
     for each in learners:
         judge, allowance = EpisodeEvaluator(each.run), Allowance(10**6, 12)
-        host = judge.play(each, allowance, bool)
-        device = judge.play_together(group, each, allowance, bool)
+        host = judge.play(each, 12, allowance, bool)
+        device = judge.play_together(group, each, 12, allowance, bool)
         assert host.lengths == device.lengths and device.returns == pytest.approx(
             host.returns, rel=1e-4
         )

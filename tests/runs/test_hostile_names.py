@@ -94,7 +94,7 @@ def test_the_page_of_a_run_and_that_of_several(hostile: Path, tmp_path: Path) ->
 
 def test_the_page_of_a_sweep(tmp_path: Path) -> None:
     run = Run.of({"env": HOSTILE, "steps": 1000})
-    plan = Plan({"agent.lr": "log(1e-4,1e-2)"}, 2, (0,), (), HOSTILE)
+    plan = Plan({"agent.lr": "log(1e-4,1e-2)"}, 2, (0,), (), "median")
     folder = SweepFolder.create(tmp_path / NAME, run, plan)
     folder.write_best(run)
     row = {"params": {"agent.lr": 1e-3, HOSTILE: HOSTILE}, "scores": [1.0]}
@@ -102,7 +102,8 @@ def test_the_page_of_a_sweep(tmp_path: Path) -> None:
         row | {"number": 0, "state": "complete", "value": 1.0, "values": {"9": 1.0}, "why": ""},
         row | {"number": 1, "state": "fail", "value": None, "values": {}, "why": HOSTILE},
     ]
-    folder.write_results({"trials": trials, "winner": 0, "verdict": HOSTILE, "importance": {}})
+    results = {"trials": trials, "winner": 0, "verdict": HOSTILE, "importance": {}}
+    folder.write_results(results | {"confirmed": {}})
     words = require_text(write_sweep_report(folder))
     assert words.count(HOSTILE) >= 5
 

@@ -354,7 +354,7 @@ def test_seeds_tell_successes_and_steps_to_the_goal(
     )
     assert "<h2>Components</h2>" in page and '"title":"reward: ' in page
     result = SimpleNamespace(
-        path=folder.path, interrupted=0, summary=found, run=folder.run, failed={}
+        path=folder.path, interrupted=0, summary=found, run=folder.run, seeds=(0, 1), failed={}
     )
     capsys.readouterr()
     assert finish_seeds(result) == 0

@@ -258,7 +258,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Somebody's run, whose policy is a rule."""
     agent = SimpleNamespace(player=lambda: rule_player("random"))
 
-    def trained(path: Path, checkpoint: str, env: Any = None) -> Any:
+    def trained(path: Path, checkpoint: str, env: Any = None, trust: bool = False) -> Any:
         settings = SimpleNamespace(env="tenfold/JobShop-v0(random=3..4x2)", seed=4, threads=1)
         return SimpleNamespace(run=settings, agent=agent, step=1000)
 
