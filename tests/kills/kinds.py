@@ -31,13 +31,13 @@ CONTINUOUS = (
     "--env tenfold/Pendulum-v1 --agent.net.hidden 16,16 --agent.batch-size 8 --agent.learning-starts 100 --agent.capacity 2k "
     "--num-envs 1 --log-every 100 --eval-every 500 --eval-episodes 2 --checkpoint-every 250"
 )
-GONE, GONE_OF_RAY = 5.0, 75.0  # Ray's own agents look for their parent once a minute
+GONE = 5.0  # seconds until nothing of a run may be there, nor of a Ray that it started
 
 
 @dataclass(frozen=True)
 class Kind:
     """`children`: what the processes besides the main one are called. `exact`: a resumed run equals
-    one that never stopped. `gone`: seconds until nothing of the run may be there. A sweep has
+    one that never stopped. A sweep has
     `trials`, of `seeds` each."""
 
     command: str
@@ -47,7 +47,6 @@ class Kind:
     seeds: int = 0
     exact: bool = True
     trials: int = 0
-    gone: float = GONE
 
     def arguments(self, out: Path) -> list[str]:
         more = ["--seeds", str(self.seeds), "--jobs", "2"] if self.seeds else []
@@ -90,10 +89,8 @@ KINDS = {
         seeds=2,
         trials=3,  # no worker of which is struck: its trial would have failed for good
     ),
-    "ray": Kind(
-        f"{DQN} --where ray --actors 2 --ahead 0 --patience 600", 1000, 500, gone=GONE_OF_RAY
-    ),
-    "ray seeds": Kind(f"{DQN} --where ray", 1000, 500, seeds=2, gone=GONE_OF_RAY),
+    "ray": Kind(f"{DQN} --where ray --actors 2 --ahead 0 --patience 600", 1000, 500),
+    "ray seeds": Kind(f"{DQN} --where ray", 1000, 500, seeds=2),
 }
 
 

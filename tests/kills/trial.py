@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from draws import SIGNALS, STOPPED, TO_GROUP, Draw
-from kinds import KINDS, Kind, different, learned
+from kinds import GONE, KINDS, Kind, different, learned
 from watching import MARK, alive, children, heeds_signals, mapped, marked, shared_names, told
 
 from tenfold.cli.main import main
@@ -106,12 +106,12 @@ class Trial:
             self.fault(f"still runs {PATIENCE:g} s after the signal")
             return
         self.outcome.seconds = time.monotonic() - struck
-        end = time.monotonic() + self.kind.gone
+        end = time.monotonic() + GONE
         while (left := list(marked(self.mark))) and time.monotonic() < end:
             time.sleep(0.05)
         if left:
             self.fault(
-                f"processes go on after {self.kind.gone:g} s: "
+                f"processes go on after {GONE:g} s: "
                 + "; ".join(f"{pid} {told(pid)}" for pid in left)
             )
         if names := [name for name in self.shared if Path(name).exists()]:
