@@ -37,8 +37,7 @@ GONE = 5.0  # seconds until nothing of a run may be there, nor of a Ray that it 
 @dataclass(frozen=True)
 class Kind:
     """`children`: what the processes besides the main one are called. `exact`: a resumed run equals
-    one that never stopped. A sweep has
-    `trials`, of `seeds` each."""
+    one that never stopped. A sweep has `trials`, of `seeds` each."""
 
     command: str
     steps: int
