@@ -98,7 +98,9 @@ def distrusted(folder: Path, modules: set[str]) -> list[str]:
         mark = mark_of(*names)
         return bool(mark) and any(hmac.compare_digest(mark, known) for known in marks)
 
-    if is_marked(*modules):  # as earlier versions marked them: all of config.yaml together
+    if not modules or is_marked(
+        *modules
+    ):  # as earlier versions marked them: all of config.yaml together
         return []
     return sorted(name for name in modules if not is_marked(name))
 
@@ -116,6 +118,27 @@ def require_trust(folder: Path, settings: Any, trust: Trust) -> None:
         "here: if you trust whoever made it, give --trust (in Python trust=True) where that is "
         "taken, or take a copy of its settings for a run of your own."
     )
+
+
+def clusters_in(settings: Any) -> Iterator[str]:
+    """Ray clusters in settings, as marks name them: whoever joins one runs what it sends."""
+    if isinstance(settings, Mapping) and settings.get("address") not in (None, "", "auto"):
+        yield f"ray {settings['address']}"
+
+
+def require_trusted_cluster(
+    folder: Path, run: Any, trust: Trust, change: Mapping[str, Any] | None = None
+) -> None:
+    """Refuses to join a cluster that somebody else's settings name; an address among what the user
+    wants to `change` is the user's own."""
+    if trust is True or run.where != "ray" or "address" in (change or {}):
+        return
+    if unmarked := distrusted(folder, set(clusters_in({"address": run.address}))):
+        raise UserError(
+            f"{folder} names {unmarked[0]:.200}, a cluster that would be joined and may run code "
+            "here, and was not made by you here: give an --address of your own, or --trust (in "
+            "Python trust=True) if you trust whoever made it."
+        )
 
 
 def require_trusted_file(file: Path, settings: Any) -> None:

@@ -1,22 +1,22 @@
-"""Marks of modules that this user's settings name (`config.trust`)."""
+"""Marks of modules and clusters that this user's settings name (`config.trust`)."""
 
 from pathlib import Path
 from typing import Any
 
 from tenfold.config.mappings import read_yaml
-from tenfold.config.trust import MARK, distrusted, mark_of, marks_in, modules_in
+from tenfold.config.trust import MARK, clusters_in, distrusted, mark_of, marks_in, modules_in
 from tenfold.core.errors import ConfigError
 from tenfold.runs.files import replace_file
 
 
 def mark_modules(folder: Path, settings: Any) -> None:
-    """Notes that this user wrote these settings, where they name modules; beside those of others
-    that the folder holds."""
-    modules = sorted(set(modules_in(settings)))
-    if not modules:
+    """Notes that this user wrote these settings, where they name modules or a cluster; beside those
+    of others that the folder holds."""
+    names = sorted({*modules_in(settings), *clusters_in(settings)})
+    if not names:
         return
     marks = marks_in(folder)
-    new = [mark for mark in map(mark_of, modules) if mark and mark not in marks]
+    new = [mark for mark in map(mark_of, names) if mark and mark not in marks]
     if new:
         replace_file(folder / MARK, "".join(f"{mark}\n" for mark in [*marks, *new]).encode())
 

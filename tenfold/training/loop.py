@@ -10,7 +10,7 @@ from typing import Any
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run, settings_of
-from tenfold.config.trust import Trust, require_trust
+from tenfold.config.trust import Trust, require_trust, require_trusted_cluster
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt
@@ -109,8 +109,10 @@ def resume(
     lend(run.env, env)
     given = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
     callbacks = (*callbacks, *trackers_named(track))
+    change = merge(settings or {}, given)
     with folder:
-        run, refused = changed_run(run, merge(settings or {}, given)), []
+        run, refused = changed_run(run, change), []
+        require_trusted_cluster(folder.path, run, trust, change)
         while True:
             try:
                 return go_on(folder, run, quiet, refused, callbacks, report)

@@ -16,7 +16,7 @@ from typing import Any
 from tenfold.config.changes import HOLDING, new_end
 from tenfold.config.mappings import dotted, merge, nested, to_mapping
 from tenfold.config.run import Run, settings_of
-from tenfold.config.trust import Trust
+from tenfold.config.trust import Trust, require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -275,6 +275,7 @@ def resume_seeds(
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
         run = changed_seeds(folder.run, change)
+        require_trusted_cluster(folder.path, run, trust, change)
         for name, step in many_of(folder).saved.items():
             if step > run.steps:
                 raise ConfigError(

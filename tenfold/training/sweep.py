@@ -19,6 +19,7 @@ import numpy as np
 
 from tenfold.config.run import Run, settings_of
 from tenfold.config.search import Search, drawn_run, searches
+from tenfold.config.trust import require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -117,6 +118,7 @@ def resume_sweep(
     require_guard()
     require_plan(Path(path))
     folder = SweepFolder.open(Path(path), trust)
+    require_trusted_cluster(folder.path, folder.run, trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     wanted = searches(folder.run, folder.plan.search)
     at_once = fit(folder.run, len(folder.plan.seeds), quiet)

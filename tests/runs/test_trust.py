@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tenfold as ten
-from tenfold.config.run import named
+from tenfold.config.run import Run, named
 from tenfold.config.trust import mark_of, require_trust
 from tenfold.core.errors import UserError
 from tenfold.runs.files import read_arrays, write_arrays
@@ -21,6 +21,7 @@ from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.sweep import Plan, SweepFolder
 from tenfold.runs.trust import mark_modules, trusted_modules
 from tenfold.training.loop import resume, train
+from tenfold.training.many import train_seeds
 
 
 @pytest.fixture
@@ -90,6 +91,27 @@ def test_trust_of_one_thread_is_not_that_of_others(
     shutil.copytree(tmp_path / "theirs", tmp_path / "copy")
     resume(tmp_path / "copy", 300, quiet=True, trust=True, callbacks=[Elsewhere()])
     assert isinstance(refused[0], UserError) and refused[1] is None
+
+
+def test_a_cluster_that_somebody_elses_run_names_is_not_joined(
+    tmp_path: Path, small_run: Callable[..., Run], here: Callable[..., Any]
+) -> None:
+    run = small_run(steps=200, eval_every=0)
+    train(run, tmp_path / "run", quiet=True)
+    train_seeds(run, 2, tmp_path / "seeds", quiet=True)
+    for path in (tmp_path / "run", tmp_path / "seeds"):
+        config = path / "config.yaml"
+        text = config.read_text().replace("address: ''", "address: 127.0.0.1:1")
+        config.write_text(text.replace("where: auto", "where: ray"))
+        before = sorted((file, file.stat().st_mtime_ns) for file in path.rglob("*.yaml"))
+        refused = here("resume", path, "--steps", "300")
+        assert refused.returncode == 2 and "names ray 127.0.0.1:1, a cluster" in refused.stderr
+        assert sorted((file, file.stat().st_mtime_ns) for file in path.rglob("*.yaml")) == before
+        for trusted in (("--trust",), ("--address", "127.0.0.1:1")):
+            tried = here("resume", path, "--steps", "300", *trusted)
+            assert tried.returncode == 2 and "No Ray cluster answers" in tried.stderr
+        mark_modules(path, {"address": "127.0.0.1:1"})  # as a run of one's own is
+        assert "No Ray cluster answers" in here("resume", path, "--steps", "300").stderr
 
 
 def test_settings_that_were_changed_to_name_another_module_are_not_trusted(
