@@ -11,7 +11,6 @@ from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
-from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, versions, write_settings
@@ -151,7 +150,7 @@ class Session:
         recorder = Recorder(
             learner, self.checkpoints, metrics, display, self.interrupt, note, callbacks
         )
-        if isinstance(recorder.evaluator, EpisodeEvaluator) and (cost := recorder.evaluator.cost()):
+        if cost := recorder.evaluator.cost():
             display.say(cost)
         recorder.complain()
         about = self.describe(note)

@@ -156,6 +156,9 @@ class ModelEvaluator:
         self.run = run
         self.recordings: Recordings | None = None
 
+    def cost(self) -> str:
+        return ""
+
     def judge(self, learner: Any) -> ModelMetrics:
         run = self.run
         self.recordings = self.recordings or random_recordings(run.env, run.evaluation_episodes)
