@@ -137,7 +137,7 @@ def finish_sweep(result: Any) -> int:
     print(f"winner, trial {winner['number']}: {told_params(winner['params'])}")
     print(
         f"  in the sweep       {told_row(winner)} (interquartile mean of "
-        f"{len(winner['scores'])} seeds)"
+        f"{len(winner['scores'])} seed{'s' * (len(winner['scores']) != 1)})"
     )
     for name, own in result.found["confirmed"].items():
         print(f"  {name + ', held out':18} {told_confirmed(own)}")

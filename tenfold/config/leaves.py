@@ -138,6 +138,7 @@ NONE_HERE = {
     "SyncVectorEnv subproc_vec_env dummy_vec_env subproc n_jobs n_procs n_cpus": "--actors 4 (in "
     "Python actors=4) steps environments in four processes, --num-envs 4 four of them on one core; "
     "--jobs 4 trains four of several --seeds at a time",
+    "seeds": "--seeds 8, in Python ten.train_seeds(run, 8), trains several",
     "best": "--checkpoint best plays the best checkpoint",
     "capture_video record_video render": "tenfold eval RUN --video films a policy",
 }

@@ -198,7 +198,8 @@ class Evaluated:
 class Evaluator(Protocol):
     """How the policy or model of a run is judged while it trains."""
 
-    def cost(self) -> str: ...  # what evaluations take, for the first lines; "": not worth a word
+    # what evaluations take, for the first lines; "": not worth a word
+    def cost(self, learner: Learner) -> str: ...
     # None: stopped
     def evaluate(
         self, learner: Learner, lengths: list[int], stop: Callable[[], bool]

@@ -116,7 +116,7 @@ def refuse_idle_verify(run: "Run", name: str, reasons: list[str]) -> None:
         raise ConfigError(
             "verify",
             f"= {run.verify} has nothing to compare: the engine is the reference itself, plain, "
-            f"{'; '.join(reasons)}; leave verify at 0.",
+            f"{'; '.join(reasons)}; set verify to 0.",
         )
 
 

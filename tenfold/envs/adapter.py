@@ -114,6 +114,11 @@ class Environments:
         return None
 
     @property
+    def time_limit(self) -> int | None:
+        """Steps after which an episode ends by itself, as wrappers say; None where none does."""
+        return None
+
+    @property
     def spec(self) -> EnvSpec:
         """What these environments are like."""
         try:

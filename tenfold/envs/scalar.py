@@ -21,6 +21,7 @@ from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, old_style, put_away
 from tenfold.envs.making import make_env
 from tenfold.envs.masks import MaskReader, offers_mask, refuse_undeclared
+from tenfold.envs.wrapping import limits_of
 from tenfold.ops.moments import FINE, first_not_finite
 from tenfold.ops.observations import FlattenPlan
 
@@ -122,6 +123,11 @@ class ScalarEnvironments(Environments):
         """Every environment at the start of its first episode."""
         for i in range(self.num_envs):
             self.begin(i)
+
+    @property
+    def time_limit(self) -> int | None:
+        steps = [limit._max_episode_steps for limit in limits_of(self.envs[0])]
+        return min((n for n in steps if n and math.isfinite(n)), default=None)
 
     @property
     def step_time(self) -> float | None:

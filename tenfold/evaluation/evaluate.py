@@ -217,15 +217,19 @@ class Episodes:
             return []
         last = latest_row(result.path / "metrics.jsonl", "eval")
         told = "" if result.best_success is None else f", success {result.best_success:.1%}"
-        found = f"last {last['mean_return']:.2f}, " if last else ""
-        best = f"{found}best {result.best_evaluation:.2f}{told}"
-        lines = [f"evaluations ({result.run.eval_policy}): {best}"]
-        if last and (words := greedy_is_worse(result, last)):
+        judged = f"best {result.best_evaluation:.2f}{told}"
+        now = bool(last) and last["step"] == result.step
+        if last:
+            played = f"{last['episodes']} episode{'s' * (last['episodes'] != 1)}"
+            when = "" if now else f" at step {last['step']:,}"
+            judged = f"last {last['mean_return']:.2f} ({played}{when}), {judged}"
+        lines = [f"evaluations ({result.run.eval_policy}): {judged}"]
+        if not now:  # of a policy that was not evaluated nothing is known
+            return lines
+        if words := greedy_is_worse(result, last):
             lines.append(words)
-        folder, _ = RunFolder.open(
-            result.path, trust=True
-        )  # what it names was imported to train it
-        if last and clearly_better(folder, last):
+        folder, _ = RunFolder.open(result.path, trust=True)  # what it names was imported to train
+        if clearly_better(folder, last):
             lines.append(
                 "Note: the last policy is clearly worse than the best one: "
                 f"tenfold eval {result.path} --checkpoint best"

@@ -16,8 +16,8 @@ from tenfold.evaluation.player import NO_END, Allowance, Rota, Score, Stopped, p
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import read_rows
 
-# steps that an episode without a time limit may take, where all that were set are played, unless
-# those of training are longer: then so many times their mean
+# steps that an episode without a time limit may take, unless `eval_steps` says it or those of
+# training are longer: then so many times their mean
 LONGEST, TIMES = 5_000, 10
 DEAR = 0.25  # steps of evaluations to one of training from which on it is said how to have fewer
 
@@ -28,33 +28,34 @@ class EpisodeEvaluator:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def bounds(self, lengths: list[int]) -> tuple[int, Allowance]:
+    def bounds(self, learner: Any, lengths: list[int]) -> tuple[int, Allowance]:
         """The steps after which an episode is cut, and what all may take, by the `lengths` of the
-        latest episodes of training."""
-        run = self.run
+        latest episodes of training. Only where the user bounds the steps are episodes cut that end
+        by themselves: an average over pieces of episodes says little."""
+        run, end = self.run, episode_end(learner)
         mean = math.ceil(fmean(lengths or [0]))
-        end = time_limit(run.world)
+        if run.eval_steps:
+            return run.episode_limit, Allowance(run.eval_steps, min(end or mean, run.episode_limit))
+        limit = run.episode_limit if end else min(max(LONGEST, TIMES * mean), run.episode_limit)
         if run.evaluation_steps is None:  # every episode is played
-            limit = run.episode_limit if end else min(max(LONGEST, TIMES * mean), run.episode_limit)
             return limit, NO_END
-        length, steps = min(end or mean, run.episode_limit), run.evaluation_steps
-        if not run.eval_steps:  # one that is usual comes to its end
-            steps = max(steps, length if end else 2 * length)
-        return run.episode_limit, Allowance(steps, length)
+        length = min(end or mean, limit)
+        return limit, Allowance(max(run.evaluation_steps, length), length, whole=not end)
 
-    def cost(self) -> str:
+    def cost(self, learner: Any) -> str:
         """What the run's evaluations take, in steps, which are the same on every machine."""
         run = self.run
         if not run.eval_every:
             return ""
-        end, episodes = time_limit(run.world), run.evaluation_episodes
+        end, episodes = episode_end(learner), run.evaluation_episodes
         long = min(end or LONGEST, run.episode_limit)
         if run.evaluation_steps is None:
             most, what = episodes * long, f"{episodes:,} episodes of at most {long:,} steps"
         else:
-            most = self.bounds([])[1].steps
+            most = self.bounds(learner, [])[1].steps
             most = min(most, episodes * long) if end else most
             what = f"up to {episodes:,} episodes within {most:,} steps"
+            what += "" if end or run.eval_steps else ", of which the last is played to its end"
         count = math.ceil(run.steps / run.eval_every)
         share = count * most / run.steps
         when = "at the end" if count == 1 else f"every {run.eval_every:,} steps and at the end"
@@ -65,7 +66,7 @@ class EpisodeEvaluator:
         self, learner: Any, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None:
         """`lengths` of the latest episodes of training; None where `stop` said so."""
-        limit, allowance = self.bounds(lengths)
+        limit, allowance = self.bounds(learner, lengths)
         group = getattr(getattr(learner, "engine", None), "group", None)
         try:
             score = (
@@ -92,7 +93,7 @@ class EpisodeEvaluator:
             row["steps_to_goal"] = score.steps_to_goal
         if score.cut:
             row["cut"] = score.cut
-        words = self.shortened(score, min(limit, allowance.steps))
+        words = self.shortened(score, self.run.eval_steps or limit)
         return Evaluated(row, score.selection_score, words)
 
     def shortened(self, score: Score, limit: int) -> str:
@@ -102,7 +103,7 @@ class EpisodeEvaluator:
         if not (score.cut or fewer):
             return ""
         cut = f", {score.cut} of them cut" * (score.cut > 0)
-        if run.evaluation_steps is None:
+        if not run.eval_steps:
             return (
                 f"an episode of an evaluation takes at most {limit:,} steps here: this one played "
                 f"{score.episodes} episodes{cut}"
@@ -139,7 +140,7 @@ class EpisodeEvaluator:
     ) -> Score:
         """The same episodes on the device that trains the learner. All are played, and those count
         that there is an allowance for."""
-        run, limit = self.run, min(limit, allowance.steps)
+        run, limit = self.run, limit if allowance.whole else min(limit, allowance.steps)
         asked = (run.evaluation_episodes, limit, Purpose.SELECT, run.eval_policy)
         found = group.evaluate(learner, *asked, stop)
         if found is None:
@@ -167,6 +168,13 @@ def borrowed(learner: Any) -> Iterator[None]:
             "be repeated afterwards: give a function that makes one, such as env=lambda: MyEnv(), "
             "or set eval_every to 0."
         )
+
+
+def episode_end(learner: Any) -> int | None:
+    """Steps after which an episode ends by itself: its environment's registration, name or wrappers
+    say so."""
+    envs = getattr(learner, "envs", None)
+    return time_limit(learner.run.world) or getattr(envs, "time_limit", None)
 
 
 def greedy_is_worse(result: Any, last: dict[str, Any]) -> str:

@@ -121,10 +121,12 @@ class ChosenEpisodes(ScalarEnvironments):
 @dataclass(frozen=True)
 class Allowance:
     """What an evaluation may take: `steps` in all; an episode is thought to need `length`, where
-    that is known."""
+    that is known. `whole`: episodes are played one after another, none is cut, and so the last one
+    may take more."""
 
     steps: int
     length: int = 0
+    whole: bool = False
 
 
 NO_END = Allowance(2**63)
@@ -137,13 +139,14 @@ class Rota:
 
     def __init__(self, episodes: int, allowance: Allowance = NO_END, most: int = LANES) -> None:
         self.episodes, self.allowance = episodes, allowance
+        most = 1 if allowance.whole else most
         self.lanes = min(most, episodes, max(allowance.steps // max(allowance.length, 1), 1))
         self.begun, self.used, self.cut = self.lanes, 0, 0
 
     def spend(self, steps: int) -> bool:
         """Whether nothing is left after so many steps more: then all are cut."""
         self.used += steps
-        return self.used >= self.allowance.steps
+        return self.used >= self.allowance.steps and not self.allowance.whole
 
     def following(self, running: int) -> int:
         """The number of the episode that begins beside `running` others; `episodes` where none

@@ -271,7 +271,7 @@ NOTE: Schema = {
     "episodes?": WHOLE,
     "reached?": WHOLE,
     "owes_evaluation": FLAG,
-    "evaluated?": {"digest": TEXT, "row": {}, "score": NUMBER},
+    "evaluated?": {"digest": TEXT, "row": TEXT, "score": NUMBER},
     "settings": {},
 }
 

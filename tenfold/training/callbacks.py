@@ -1,6 +1,6 @@
 """What a user may give as a callback."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenfold.core.errors import UserError, told_of
@@ -17,6 +17,30 @@ class EveryRow:
     def on_log(self, training: Any, row: dict[str, Any]) -> None:
         with told_of(self.name):
             self.function(training, row)
+
+
+def require_row(name: str, before: dict[str, Any], row: dict[str, Any]) -> None:
+    """Refuses what a callback made of a row where it is more than numbers beside the run's own."""
+    for key in before.keys() - row.keys():
+        raise UserError(f"{name} took {key} out of the row: a callback may only add numbers to it.")
+    for key, value in row.items():
+        if key in before and before[key] is not value:
+            raise UserError(
+                f"{name} changed {key} of the row, which is the run's own: add a number under "
+                "another name."
+            )
+        if key not in before and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UserError(
+                f"{name} added {key} = {value!r:.100} to the row, and rows hold numbers: add a "
+                "number, int or float."
+            )
+
+
+def callbacks_of(given: Any) -> Sequence[Any]:
+    """A list or tuple of callbacks; one by itself is refused."""
+    if not isinstance(given, list | tuple):
+        raise UserError(f"callbacks = {given!r:.100} is no list: give callbacks=[…].")
+    return given
 
 
 def callback_of(given: Any) -> Any:

@@ -54,7 +54,13 @@ def initial_weights(
     Refused where the networks of `run` are others."""
     if path is None:
         return None
-    path, agent = Path(getattr(path, "path", path)), agent_of(run)
+    path = getattr(path, "path", path)
+    if not isinstance(path, str | Path):
+        raise ConfigError(
+            "init",
+            f"= {path!r:.100} is no run: give its folder, its archive, or what ten.train returned.",
+        )
+    path, agent = Path(path), agent_of(run)
     if not hasattr(agent, "begin_with"):
         raise ConfigError("init", f"= {path} is not for agent {run.agent.name}: leave it out.")
     with opened(path) as folder:

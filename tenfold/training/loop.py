@@ -20,6 +20,7 @@ from tenfold.runs.folder import RunFolder, require_place
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.names import Target, destination, run_name, turn_latest
 from tenfold.runs.schema import current
+from tenfold.training.callbacks import callbacks_of
 from tenfold.training.initial import InitialWeights, initial_weights
 from tenfold.training.learners import Unfit, prepare, put_back, ready
 from tenfold.training.session import Result, Saved, Session
@@ -54,9 +55,11 @@ def train(
     (last, best or a step); `trust` allows modules that somebody else's run names to be imported.
     `track`: wandb, trackio or mlflow are sent the metrics."""
     what, run = run, settings_of(run, settings)
+    if init is None and checkpoint != "last":
+        raise ConfigError("checkpoint", f"= {checkpoint} is that of init, and no init was given.")
     target = destination(out, name or run_name(what, run), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
-    callbacks = (*callbacks, *trackers_named(track))
+    callbacks = (*callbacks_of(callbacks), *trackers_named(track))
     run = replace(run, env=resolve_paths(run.env))
     prepare(run)
     initial = initial_weights(init, checkpoint, run, trust)
@@ -108,7 +111,7 @@ def resume(
     folder, run = RunFolder.open(Path(getattr(path, "path", path)), trust)
     lend(run.env, env)
     given = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
-    callbacks = (*callbacks, *trackers_named(track))
+    callbacks = (*callbacks_of(callbacks), *trackers_named(track))
     change = merge(settings or {}, given)
     with folder:
         run, refused = changed_run(run, change), []
@@ -176,7 +179,7 @@ def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
         )
     if note["step"] >= run.steps and not note["owes_evaluation"]:
         raise Finished(
-            f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, "
-            f"or look at it with `tenfold eval {path}`."
+            f"{path} is finished at step {note['step']:,}: give --more or a larger --steps to go "
+            f"on, or look at it with `tenfold eval {path}`."
         )
     return Saved(arrays, rows, note, complaints)

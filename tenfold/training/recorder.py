@@ -18,12 +18,11 @@ from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
-from tenfold.envs.making import time_limit
-from tenfold.evaluation.evaluator import EpisodeEvaluator
+from tenfold.evaluation.evaluator import EpisodeEvaluator, episode_end
 from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank, row_in
-from tenfold.training.callbacks import callback_of
+from tenfold.training.callbacks import callback_of, require_row
 from tenfold.training.cores import CoreUse
 from tenfold.training.display import Display
 
@@ -40,11 +39,6 @@ def policy_digest(learner: Learner) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def row_of(evaluated: dict[str, Any]) -> dict[str, Any] | None:
-    """The row of an evaluation that a checkpoint kept, where it is one."""
-    return row_in(json.dumps(evaluated["row"]))
 
 
 class Recorder:
@@ -108,9 +102,13 @@ class Recorder:
     def call_each(self, callbacks: Iterable[Any], moment: str, *given: Any) -> None:
         for callback in callbacks:
             if action := getattr(callback, moment, None):
-                with told_of(f"{type(callback).__name__}.{moment}"):
+                name = f"{type(callback).__name__}.{moment}"
+                before = [dict(row) for row in given]
+                with told_of(name):
                     action(self, *given)
                     json.dumps(given)  # what was added to a row can be kept
+                for was, row in zip(before, given, strict=True):
+                    require_row(name, was, row)
 
     def show_row(self, moment: str, row: dict[str, Any], keep: Callable[[], None]) -> None:
         """To callbacks, which may add to it; then it is kept. Where one of them saves the run, the
@@ -183,7 +181,9 @@ class Recorder:
         self.show_row("on_log", row, keep)
 
     def evaluate(self) -> None:
-        if found := self.judge():
+        if self.is_evaluated():  # by a callback: one row of a step is enough
+            self.owes_evaluation = False
+        elif found := self.judge():
             self.note(found)
 
     def judge(self) -> Evaluated | None:
@@ -192,8 +192,8 @@ class Recorder:
         clock = self.learner.clock
         clock.start()
         self.refuse_divergence()
-        unchanged = self.evaluated.get("digest") == policy_digest(self.learner)
-        if unchanged and (row := row_of(self.evaluated)):
+        row = row_in(self.evaluated.get("row", ""))
+        if row and self.evaluated["digest"] == policy_digest(self.learner):
             result = Evaluated(row | {"step": self.step}, self.evaluated["score"])
         else:
             lengths = list(self.metrics.lengths)
@@ -205,6 +205,12 @@ class Recorder:
         clock.lap("evaluate")
         return result
 
+    def is_evaluated(self) -> bool:
+        """Whether the policy, as it is, has a row of this step."""
+        row = row_in(self.evaluated.get("row", "")) or {}
+        same = row.get("step") == self.step
+        return same and self.evaluated["digest"] == policy_digest(self.learner)
+
     def final(self) -> Evaluated | None:
         """Of the networks that a run ends with, unless they have been evaluated, or nobody waits
         for it."""
@@ -215,7 +221,8 @@ class Recorder:
     def note(self, found: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""
         self.refuse_divergence()  # before such a policy counts as the best
-        self.evaluated = {"digest": self.judged, "row": dict(found.row), "score": found.score}
+        row = json.dumps(found.row)  # as text: a note's keys are sorted
+        self.evaluated = {"digest": self.judged, "row": row, "score": found.score}
         self.show_row("on_evaluate", found.row, lambda: self.keep_evaluation(found))
 
     def keep_evaluation(self, found: Evaluated) -> None:
@@ -281,7 +288,7 @@ class Recorder:
         each = self.step // (run.num_envs * run.actors)
         if each < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
             return
-        if not time_limit(run.world):
+        if not episode_end(self.learner):
             self.notice(
                 f"no episode of {run.env} has ended in {each:,} steps, and it has no time limit: "
                 "there are no returns to show, and evaluations are cut; give it one, such as "

@@ -150,7 +150,7 @@ class Session:
         recorder = Recorder(
             learner, self.checkpoints, metrics, display, self.interrupt, note, callbacks
         )
-        if cost := recorder.evaluator.cost():
+        if cost := recorder.evaluator.cost(learner):
             display.say(cost)
         recorder.complain()
         about = self.describe(note)

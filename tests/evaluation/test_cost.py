@@ -32,7 +32,9 @@ class Long(gym.Env[np.ndarray, int]):
     def __init__(self, endless: bool = False) -> None:
         self.endless = endless
 
-    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, object]]:
+    def reset(
+        self, *, seed: Any = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, object]]:
         self.left = 60
         return np.zeros(1, np.float32), {}
 
@@ -164,6 +166,32 @@ def test_one_episode_is_played_to_its_end_however_little_there_is_to_spend(
     assert (row["episodes"], row["mean_return"], row.get("cut")) == (1, 60.0, None)
 
 
+def test_the_time_limit_of_an_environment_that_is_handed_over_is_known(
+    small_run: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tenfold.config.run.LEAST_EVALUATION", 10)
+    run = small_run(steps=100, eval_every=50, eval_episodes=None)
+    ten.train(run, tmp_path / "run", env=lambda: gym.make("LongLimited-v0"))
+    for row in evaluations(tmp_path / "run"):
+        assert (row["episodes"], row["mean_return"], row.get("cut")) == (1, 60.0, None)
+    assert "up to 10 episodes within 60 steps" in capsys.readouterr().err
+
+
+def test_an_episode_whose_end_nobody_knows_is_not_cut_by_what_evaluations_may_take(
+    small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another: three of 60 steps begin within 130, and the third comes to its end. By
+    pieces of ten at once a policy would seem to be worth 13."""
+    monkeypatch.setattr("tenfold.config.run.LEAST_EVALUATION", 130)
+    run = small_run(env="Long-v0", steps=50, eval_every=50, eval_episodes=None)
+    train(run, tmp_path / "run", quiet=True)
+    (row,) = evaluations(tmp_path / "run")
+    assert (row["episodes"], row["mean_return"], row.get("cut")) == (3, 60.0, None)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -184,7 +212,8 @@ def test_one_episode_is_played_to_its_end_however_little_there_is_to_spend(
     ],
 )
 def test_the_first_lines_say_what_evaluations_cost(settings: dict[str, Any], words: str) -> None:
-    sentence = EpisodeEvaluator(Run.of(settings)).cost()
+    run = Run.of(settings)
+    sentence = EpisodeEvaluator(run).cost(SimpleNamespace(run=run))
     assert sentence.startswith(f"evaluations: {words}") if words else not sentence
 
 

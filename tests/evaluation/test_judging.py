@@ -152,7 +152,7 @@ def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_th
     path = shutil.copytree(finished_once, tmp_path / "run")
     run = Run()
     result: Any = SimpleNamespace(
-        path=path, run=run, best_success=None, best_evaluation=500.0, mean_return=None
+        path=path, run=run, step=600, best_success=None, best_evaluation=500.0, mean_return=None
     )
     evaluated(
         path,
@@ -160,10 +160,12 @@ def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_th
         {"step": 200, "mean_return": 500.0},
         {"step": 600, "mean_return": 480.0},
     )
-    assert Episodes().conclusion(result) == ["evaluations (greedy): last 480.00, best 500.00"]
+    assert Episodes().conclusion(result) == [
+        "evaluations (greedy): last 480.00 (10 episodes), best 500.00"
+    ]
     evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 10.0})
     assert Episodes().conclusion(result) == [
-        "evaluations (greedy): last 10.00, best 500.00",
+        "evaluations (greedy): last 10.00 (10 episodes), best 500.00",
         "Note: the last policy is clearly worse than the best one: "
         f"tenfold eval {path} --checkpoint best",
     ]
@@ -178,3 +180,17 @@ def test_episodes_that_were_cut_are_counted(
         "Note: 2 of 2 episodes had not ended after 5 steps and were cut there (episode_limit)."
         in capsys.readouterr().out
     )
+
+
+def test_an_evaluation_of_an_earlier_policy_says_nothing_of_the_last_one(
+    finished_once: Path, tmp_path: Path
+) -> None:
+    """Where evaluations were turned off on the way: the last is of another step."""
+    path = shutil.copytree(finished_once, tmp_path / "run")
+    evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 400, "mean_return": 10.0})
+    result: Any = SimpleNamespace(
+        path=path, run=Run(), step=600, best_success=None, best_evaluation=500.0, mean_return=400.0
+    )
+    assert Episodes().conclusion(result) == [
+        "evaluations (greedy): last 10.00 (10 episodes at step 400), best 500.00"
+    ]

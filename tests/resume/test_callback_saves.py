@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+import tenfold as ten
 from tenfold.config.run import Run
+from tenfold.core.errors import UserError
 from tenfold.runs import checkpoint, files
 from tenfold.runs.checkpoint import BEST
 from tenfold.runs.files import read_arrays
+from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train
 
 STEP = 200  # where a row, an evaluation and, as below, nothing else is due
@@ -119,3 +122,42 @@ def test_a_save_does_not_read_the_checkpoints_before_it(
         for link in original(path)[1]["rows"]
     }
     assert {path.name for path in (tmp_path / "run" / "replay").glob("rows-*")} == needed
+
+
+class Spoils(ten.Callback):
+    def __init__(self, change: Any) -> None:
+        self.change = change
+
+    def on_evaluate(self, training: Any, row: dict[str, Any]) -> None:
+        self.change(row)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda row: row.update(note="hello"), "added note = 'hello' to the row"),
+        (lambda row: row.update(classes=[1, 2]), r"added classes = \[1, 2\] to the row"),
+        (lambda row: row.update(mean_return=1e9), "changed mean_return of the row"),
+        (lambda row: row.clear(), "took .* out of the row"),
+    ],
+)
+def test_what_is_no_number_beside_the_runs_own_is_refused(
+    small_run: Callable[..., Run], tmp_path: Path, change: Any, words: str
+) -> None:
+    """Rows of it would be passed over by whoever reads the metrics."""
+    with pytest.raises(UserError, match=f"Spoils.on_evaluate {words}"):
+        train(small_run(), tmp_path / "run", quiet=True, callbacks=[Spoils(change)])
+
+
+class EvaluatesToo(ten.Callback):
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        training.evaluate()
+
+
+def test_a_step_has_one_row_of_the_same_policy(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = small_run(log_every=200)
+    train(run, tmp_path / "run", quiet=True, callbacks=[EvaluatesToo()])
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl", episodes=False)
+    assert [row["step"] for row in rows if row["kind"] == "eval"] == [200, 400, 600]

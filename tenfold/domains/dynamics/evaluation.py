@@ -156,7 +156,7 @@ class ModelEvaluator:
         self.run = run
         self.recordings: Recordings | None = None
 
-    def cost(self) -> str:
+    def cost(self, learner: Any) -> str:
         return ""
 
     def judge(self, learner: Any) -> ModelMetrics:
