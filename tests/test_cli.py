@@ -176,7 +176,7 @@ def test_resume_without_an_argument_takes_the_latest_run(here) -> None:
     done = here("resume")
     assert (
         done.returncode == 2
-        and "runs/newer is finished at step 400: give a larger --steps" in done.stderr
+        and "runs/newer is finished at step 400: give --more or a larger" in done.stderr
     )
     done = here("resume", "--steps", "0.5k")
     assert done.returncode == 0 and "results: runs/newer" in done.stdout

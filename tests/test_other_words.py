@@ -98,7 +98,7 @@ def test_a_result_asked_to_act_names_the_agent() -> None:
         (["train", "dqn", "--env", "PongNoFrameskip-v4"], 'write --env "tenfold/Atari-v0(game=pong)"'),
         (["train", "sac", "--env", "FetchReach-v3"], "write --env gymnasium_robotics:FetchReach-v3, which imports it first"),
         (["train", "ppo", "--env", "MiniGrid-Empty-5x5-v0"], "write --env minigrid:MiniGrid-Empty-5x5-v0, "),
-        (["train", "ppo", "--env", "Masked-v0"], "is written with its module, my_module:Masked-v0."),
+        (["train", "ppo", "--env", "MyMaskedShop-v0"], "is written with its module, my_module:MyMaskedShop-v0."),
         (["train", "ppo", "--env", "CartPol-v1"], "the nearest are CartPole-v1"),
         (["train", "ppo", "--agent.net.hidden", "dict(pi=[64], vf=[64])"], "with the same layers: give one list, net.hidden 64,64."),
     ],
