@@ -179,7 +179,10 @@ def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(
     time.sleep(0.3)  # their interpreters run, and import what they need for seconds
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err == "", err
+    # a busy machine may take longer than a moment to stop, which is told
+    slow = "tenfold: stopping after the step under way"
+    other = [line for line in err.splitlines() if not line.startswith(slow)]
+    assert process.returncode == 130 and not other, err
     assert (
         out
         == f"Stopped before anything was saved. Go on with: tenfold resume {tmp_path / 'many'}\n"

@@ -44,8 +44,8 @@ class Corridor(gym.Env[np.ndarray, int]):
         return np.zeros(1, np.float32), 1.0, self.left <= 0 and not self.endless, False, {}
 
 
-gym.register("Corridor-v0", Corridor)
-ENDLESS = "Corridor-v0(endless=true)"
+gym.register("Hallway-v0", Corridor)
+ENDLESS = "Hallway-v0(endless=true)"
 
 
 def agent_for(name: str) -> DQNAgent:
@@ -71,17 +71,17 @@ def played(name: str, episodes: int, allowance: Allowance | None = None):
 
 
 def test_within_its_allowance_an_evaluation_is_what_it_was() -> None:
-    whole = played("Corridor-v0", 40)
+    whole = played("Hallway-v0", 40)
     assert whole.episodes == 40 and whole.cut == 0 and set(whole.lengths) == {3, 4, 5, 6, 7}
-    assert played("Corridor-v0", 40, Allowance(sum(whole.lengths) + 7, 7)) == whole
+    assert played("Hallway-v0", 40, Allowance(sum(whole.lengths) + 7, 7)) == whole
 
 
 def test_episodes_that_would_not_end_within_it_do_not_begin_and_those_that_began_count() -> None:
-    whole, some = played("Corridor-v0", 40), played("Corridor-v0", 40, Allowance(60, 7))
+    whole, some = played("Hallway-v0", 40), played("Hallway-v0", 40, Allowance(60, 7))
     assert 8 <= some.episodes < 20 and sum(some.lengths) <= 60 and some.cut == 0
     assert some.lengths == whole.lengths[: some.episodes]  # the first ones, however long
     # one always begins
-    assert played("Corridor-v0(shortest=200)", 5, Allowance(60, 210)).lengths == [60]
+    assert played("Hallway-v0(shortest=200)", 5, Allowance(60, 210)).lengths == [60]
 
 
 def test_an_episode_without_an_end_is_cut_where_the_allowance_ends() -> None:
