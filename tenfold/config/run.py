@@ -142,12 +142,12 @@ class Run(Config):
     does"""
     eval_steps: Count | None = None
     """environment steps an evaluation may take in all: no episode begins that would not end within
-    them, and one that has no end is cut there, so that fewer than eval_episodes may be played;
-    none: no bound where eval_episodes is set, else about a tenth of the time that training to the
-    next evaluation takes, counted in steps (ppo: 1/25 of eval_every), at least 1,000"""
+    them, and one that goes on is cut there, so that fewer than eval_episodes may be played; none:
+    no bound where eval_episodes is set, else about a tenth of the time that training to the next
+    evaluation takes, counted in steps (ppo: 1/25 of eval_every), at least 1,000, and none is cut"""
     episode_limit: Count = 30_000
     """steps after which an episode of an evaluation is cut, for environments that have no time
-    limit of their own"""
+    limit of their own; while a run trains after 5,000, or ten times the mean of training's"""
     checkpoint_every: Whole = 10_000
     """environment steps between checkpoints; 0: only at the end and on interrupt"""
     keep: Count = 2
