@@ -86,7 +86,7 @@ def tell_agent(run: "Run") -> None:
 
 
 def check_wrappers(run: "Run") -> None:
-    """Refuses those that the agent, or the environments' own vector class, cannot have, and those
+    """Refuses those that the agent cannot have, and those
     that the environment's name says too."""
     _ = run.world
     asked = {name: getattr(run, name) for name, usual in USUAL.items()}

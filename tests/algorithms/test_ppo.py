@@ -398,7 +398,7 @@ def test_an_environment_owns_the_action_it_is_given() -> None:
 
 
 class Leaving:
-    """Two agents; the second leaves the world three steps before the first ends it."""
+    """Two agents; the second leaves the world after its first step of seven."""
 
     possible_agents = ("long", "short")
 
@@ -417,7 +417,7 @@ class Leaving:
 
     def step(self, actions: dict[str, int]) -> tuple:
         self.t += 1
-        over = {a: self.t >= (7 if a == "long" else 4) for a in actions}
+        over = {a: self.t >= (7 if a == "long" else 1) for a in actions}
         self.agents = [a for a in actions if not over[a]]
         obs = {a: row for a, row in self.seen().items() if a in actions}
         return obs, dict.fromkeys(actions, 1.0), over, dict.fromkeys(actions, False), {}
@@ -440,7 +440,7 @@ def test_rows_that_are_no_transition_alone_teach_nothing() -> None:
                         "name": "ppo",
                         "horizon": 40,
                         "epochs": 1,
-                        "minibatches": 80,
+                        "minibatches": 40,
                         "net": {"hidden": [8]},
                     },
                 }
