@@ -18,7 +18,8 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn.team_choice import products
 from tenfold.cli.measure import interleave, repeated, row, timed_row
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock
 from tenfold.memory.replay import Replay

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenfold.config.notation import nearest, show
 from tenfold.config.schema import Config, Decided, hints
-from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import algorithm_elsewhere
 from tenfold.core.registry import algorithm, algorithms
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from tenfold.config.wrapping import (
     without_removed,
     without_replaced,
 )
-from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError
-from tenfold.core.given import is_object, name_of
+from tenfold.core.other_libraries import algorithm_elsewhere
 from tenfold.core.registry import OWN, algorithms, domains
+from tenfold.core.user_envs import is_object, name_of
 
 PACKAGE = Path(__file__).parent.parent
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it

@@ -18,9 +18,9 @@ from tenfold.config.mappings import dotted, merge, nested, to_mapping
 from tenfold.config.run import Run, settings_of
 from tenfold.config.trust import Trust, require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
-from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
+from tenfold.core.user_envs import require_named
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row

@@ -21,8 +21,8 @@ from tenfold.config.run import Run, settings_of
 from tenfold.config.search import Search, drawn_run, searches
 from tenfold.config.trust import require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
-from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
+from tenfold.core.user_envs import require_named
 from tenfold.runs.files import writing
 from tenfold.runs.folder import is_sweep
 from tenfold.runs.names import Numbered, Target, destination, run_name, turn_latest

@@ -9,7 +9,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.config.nets import Net
 from tenfold.config.schedules import Exponential, Linear, value_at
 from tenfold.core.errors import UserError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.blocks import QNetwork
 from tenfold.ops.qlearning import td_items
 

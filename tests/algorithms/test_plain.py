@@ -11,7 +11,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.nets import Net
 from tenfold.config.schedules import value_at
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.timing import Clock
 from tenfold.memory.replay import Replay
 

@@ -53,7 +53,7 @@ from tenfold.engines.fusing import (
     many_rounds,
     note,
 )
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import Stored, add_rows

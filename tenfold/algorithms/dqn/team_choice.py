@@ -19,9 +19,10 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Placed, Team, TeamReplay
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.plain import Lanes

@@ -27,10 +27,11 @@ from tenfold.algorithms.ppo.network import (
     node_choices,
     told_to_user,
 )
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.spaces import PolicyActions
 from tenfold.memory.graphs import pack
 from tenfold.nets.blocks import fit_encoder
 from tenfold.nets.graph import GraphNetwork

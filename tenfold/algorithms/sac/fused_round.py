@@ -53,7 +53,7 @@ from tenfold.algorithms.fused_replay import (
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import (
     discrete_actor_gradient,

@@ -36,7 +36,7 @@ from tenfold.algorithms.fused_replay import ACTIVATION, ALPHA, PRIORITIZED, PRIO
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import soft_target
 from tenfold.ops.adam import polyak_numba
