@@ -16,9 +16,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 import tenfold as ten
 from tenfold.cli.flags import print_table
 from tenfold.config.run import Run
-from tenfold.runs.board import Board
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.looking import Sight, write_page
+from tenfold.runs.metrics import EventFile
 from tenfold.runs.report import write_report
 from tenfold.runs.seeds import about_run
 from tenfold.runs.sweep import Plan, SweepFolder
@@ -142,10 +142,10 @@ def test_the_card_of_a_packed_run(hostile: Path) -> None:
 
 
 def test_tags_of_tensorboard(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board")
-    board.add({"kind": "train", "step": 1, HOSTILE: 3.0})
-    board.flush()
-    events = list(EventFileLoader(str(board.path)).Load())
+    events = EventFile(tmp_path / "board")
+    events.add({"kind": "train", "step": 1, HOSTILE: 3.0})
+    events.flush()
+    events = list(EventFileLoader(str(events.path)).Load())
     assert [value.tag for event in events for value in event.summary.value] == [f"train/{HOSTILE}"]
     # numbers, no texts or plugins of one's own
     assert not any(value.metadata.plugin_data.plugin_name not in ("", "scalars")
