@@ -328,7 +328,7 @@ class EventFile:
 
     def flush(self) -> None:
         """Raises OSError where the disk refuses."""
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 
         if not (self.header or self.waiting):
             return
