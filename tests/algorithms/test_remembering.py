@@ -392,7 +392,6 @@ def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> 
         ({"memory": "lstm(0)"}, "= 0 is out of range"),
         ({"memory": "rnn(8)"}, "= rnn(8) is not gru(size) or lstm(size) or none"),
         ({"net": {"module": "my:Net", "memory": "gru"}}, "a network of one's own"),
-        ({"more": {"learners": 2}, "engine": "parallel"}, "the policy remembers"),
     ],
 )
 def test_where_a_memory_does_not_fit_one_sentence_says_so(given: dict, words: str) -> None:

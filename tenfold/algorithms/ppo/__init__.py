@@ -29,7 +29,6 @@ class PolicyOptimisation(Algorithm):
         plain="tenfold.algorithms.ppo.plain:PlainPPO",
         cudagraph="tenfold.algorithms.ppo.cudagraph:GraphPPO",
         resident="tenfold.algorithms.ppo.resident:ResidentPPO",
-        parallel="tenfold.algorithms.ppo.parallel:ParallelPPO",
     )
     reads_masks = True
     on_policy = True
