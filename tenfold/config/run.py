@@ -20,6 +20,7 @@ from tenfold.config.wrapping import (
     check_wrappers,
     refuse_contradictions,
     tell_agent,
+    without_removed,
     without_replaced,
 )
 from tenfold.core.elsewhere import algorithm_elsewhere
@@ -32,8 +33,6 @@ AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing
 USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it
 # steps of one that are not too many, however often there is one: two episodes of CartPole
 LEAST_EVALUATION = 1_000
-# settings that are gone, with the value by which folders of former versions are read
-REMOVED = {"learners": 1}
 
 
 def by_agent(setting: str, otherwise: Any) -> Any:
@@ -91,9 +90,6 @@ class Run(Config):
     """seconds an actor's process may take for one step before the run gives it up"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
-    vectorize: Literal["scalar", "native"] = "scalar"
-    """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own
-    vector class"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1
     """an action is played this many times, its rewards added up, and stops where the episode ends;
     a step, here and in every other setting, is one such choice of the agent"""
@@ -203,7 +199,7 @@ class Run(Config):
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
         refuse_contradictions(mapping)
-        return super().of({k: v for k, v in mapping.items() if k not in REMOVED or v != REMOVED[k]})
+        return super().of(without_removed(mapping))
 
     def check(self) -> None:
         tell_agent(self)
