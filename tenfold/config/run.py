@@ -20,6 +20,7 @@ from tenfold.config.wrapping import (
     check_wrappers,
     refuse_contradictions,
     tell_agent,
+    without_removed,
     without_replaced,
 )
 from tenfold.core.elsewhere import algorithm_elsewhere
@@ -92,9 +93,6 @@ class Run(Config):
     """seconds an actor's process may take for one step before the run gives it up"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
-    vectorize: Literal["scalar", "native"] = "scalar"
-    """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own
-    vector class"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1
     """an action is played this many times, its rewards added up, and stops where the episode ends;
     a step, here and in every other setting, is one such choice of the agent"""
@@ -205,7 +203,7 @@ class Run(Config):
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
         refuse_contradictions(mapping)
-        return super().of(mapping)
+        return super().of(without_removed(mapping))
 
     def check(self) -> None:
         tell_agent(self)

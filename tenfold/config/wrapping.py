@@ -45,6 +45,18 @@ def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
             )
 
 
+def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Without `vectorize`, which run folders of version 0.1 name; of its two values one is left."""
+    value = mapping.get("vectorize", "scalar")
+    if value != "scalar":
+        raise ConfigError(
+            "vectorize",
+            f"= {show(value)} is no longer offered: environments are stepped by tenfold's own "
+            "adapter. Leave it out and train anew.",
+        )
+    return {key: value for key, value in mapping.items() if key != "vectorize"}
+
+
 def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a file without those that `change` says by their other name: of the run
     instead of the agent, or of the agent instead of the run."""
@@ -74,7 +86,7 @@ def tell_agent(run: "Run") -> None:
 
 
 def check_wrappers(run: "Run") -> None:
-    """Refuses those that the agent, or the environments' own vector class, cannot have, and those
+    """Refuses those that the agent cannot have, and those
     that the environment's name says too."""
     _ = run.world
     asked = {name: getattr(run, name) for name, usual in USUAL.items()}
@@ -89,10 +101,4 @@ def check_wrappers(run: "Run") -> None:
     if run.normalize_obs and not getattr(algorithm(run.agent.name), "normalises", False):
         raise ConfigError(
             "normalize_obs", f"= true is not for agent {run.agent.name}: leave it out."
-        )
-    if run.action_repeat > 1 and run.vectorize == "native":
-        raise ConfigError(
-            "action_repeat",
-            f"= {run.action_repeat} is for environments that are stepped one by one, and vectorize "
-            "= native leaves that to their own class: leave vectorize at scalar.",
         )

@@ -195,7 +195,7 @@ def phase_of(
     """A rollout that the plain engine filled, then a learning phase, then the next actions."""
     config, envs = (
         PPO.of({"name": "ppo", **options}),
-        make_environments(env, 2, seed, "scalar", policy=True),
+        make_environments(env, 2, seed, policy=True),
     )
     actions = policy_actions(envs.action_space, env)
     agent = agent_kind(config)(config, envs.layout, actions, seed)
