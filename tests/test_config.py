@@ -18,7 +18,7 @@ from tenfold.algorithms.dqn.config import (
     Prioritized,
     Quantile,
 )
-from tenfold.algorithms.ppo.config import PPO
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
 from tenfold.config.agent import AgentConfig

@@ -57,7 +57,8 @@ def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
         if mapping.get(name, usual) != usual:
             raise ConfigError(
                 name,
-                f"= {show(mapping[name])} is no longer offered: {why}. Leave it out and train anew.",
+                f"= {show(mapping[name])} is no longer offered: {why}. Leave it out and train "
+                "anew.",
             )
     return {key: value for key, value in mapping.items() if key not in REMOVED}
 

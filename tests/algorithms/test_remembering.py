@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.ppo import PolicyOptimisation
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
+from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.graph_spaces import BoundedGraph
