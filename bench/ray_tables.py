@@ -64,17 +64,6 @@ def rayactors() -> str:
     return "\n".join([*lines, "", machine(found)])
 
 
-def learners() -> str:
-    lines = table("what", "", "", "ratio")
-    for name in ("all-reduce", "learners"):
-        for r in read(name)["rows"]:
-            lines.append(
-                f"| {r['setting']['work']} | {r['baseline']}: {r['baseline_us'] / 1e3:.3g} ms | "
-                f"{r['candidate']}: {r['candidate_us'] / 1e3:.3g} ms | **{r['ratio']:g}** |"
-            )
-    return "\n".join(lines)
-
-
 def scaling() -> str:
     found = read("scaling")
     if not found["rows"]:
@@ -150,6 +139,5 @@ def expected_seeds(rows: list[dict[str, Any]]) -> list[str]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "rayactors": rayactors,
-    "learners": learners,
     "scaling": scaling,
 }

@@ -48,7 +48,6 @@ SPEED = {
     "treasure-turns": "64 gridworlds x 5 agents, a turn",
     "colony-step": "64 colonies of 50 nodes, a step",
     "colony-features": "64 colonies of 50 nodes, what is seen",
-    "colony-torch": "a step of colonies in torch (machine with a GPU)",
     "k-smallest": "the k smallest nodes by (x, id)",
     "reward-record": "64 colonies' named rewards",
     "graph-forward": "a policy on graphs, forward",

@@ -257,22 +257,6 @@ def test_the_colony_benchmarks_compare_equal_sides(monkeypatch: pytest.MonkeyPat
             assert row["candidate_bytes"] < 8_000  # nothing is made anew each time
 
 
-def test_the_benchmark_of_colonies_in_torch_compares_equal_sides(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
-    colony = next(module for module in measure.bench_modules() if "colony-torch" in module.NAMES)
-    monkeypatch.setattr(colony, "COLONIES", (1, 3))
-    rows = colony.steps()
-    assert {(row["setting"]["colonies"], row["candidate"]) for row in rows} >= {
-        (1, "torch, CPU"),
-        (3, "torch, CPU"),
-    }
-    for row in rows:
-        assert set(row) == KEYS | {"baseline_per_second", "candidate_per_second"}
-        assert row["equal"] is True and row["setting"]["nodes"] == 40
-
-
 def a_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one benchmark that needs a GPU and one that does not."""
     (folder / "bench").mkdir()

@@ -212,10 +212,7 @@ class Session:
                 "exactly the same."
             )
         elif not learner.exact_resume:
-            display.say(
-                f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a "
-                "resume will not be exact."
-            )
+            display.say(f"Note: {run.env} is not deterministic: a resume will not be exact.")
 
     def describe(self, note: dict[str, Any]) -> dict[str, Any]:
         """This session, as run.json tells of it."""

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import SimpleActing, first_rollout
-from tenfold.algorithms.learner import RolloutLearner
 from tenfold.algorithms.masks import refuse_choiceless
+from tenfold.algorithms.on_policy import RolloutLearner
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.plain import PolicyLockstep
 from tenfold.config.run import Run
