@@ -27,7 +27,7 @@ from rich.text import Text
 
 from tenfold.core.errors import UserError
 from tenfold.core.pairs import Pair, all_pairs, compare, fresh, outcome
-from tenfold.runs.folder import machine_card, version_of, versions
+from tenfold.core.system import machine_card, version_of, versions
 
 FOLDER = Path(__file__).parents[2] / "bench"
 TURN_SECONDS = 0.02  # a candidate's turn lasts about so long
