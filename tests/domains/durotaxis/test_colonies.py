@@ -4,6 +4,7 @@ episodes, beside whom."""
 import importlib.util
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -398,6 +399,8 @@ def test_successes_of_several_policies_count_by_their_episodes() -> None:
 
 def bench_file(name: str) -> ModuleType:
     path = Path(__file__).parents[3] / "bench" / f"{name}.py"
+    if str(path.parent) not in sys.path:  # files there import one another
+        sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(f"bench_{name}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -456,7 +459,6 @@ def test_a_run_is_benchmarked_beside_its_untrained_network(
 def test_the_readme_shows_the_untrained_network_where_it_was_played(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "bench")
     tables = bench_file("domain_tables")
     learned = {
         "trained_on": "random",
@@ -535,7 +537,6 @@ def test_rows_of_a_start_replace_those_of_the_same_run() -> None:
 def test_the_table_of_starts_has_a_line_for_a_size_and_a_number_for_a_seed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "bench")
     tables = bench_file("domain_tables")
     wide = ", init_nodes=1..60"
     rows = [start_row("as trained", "as trained", 1.0, seed, wide) for seed in (0, 1)]
