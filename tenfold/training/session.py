@@ -17,7 +17,7 @@ from tenfold.runs.folder import RunFolder, versions, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
-from tenfold.training.display import Aside, Display, clock_face
+from tenfold.training.display import Display, SeedDisplay, clock_face
 from tenfold.training.learners import put_back
 from tenfold.training.recorder import Recorder
 
@@ -138,7 +138,7 @@ class Session:
         run = learner.run
         title = f"{run.agent.name} on {run.env}, seed {run.seed}"
         display = (
-            Aside(self.beside, f"seed {run.seed}", learner.step)
+            SeedDisplay(self.beside, f"seed {run.seed}", learner.step)
             if self.beside
             else Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
         )
