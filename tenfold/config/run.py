@@ -78,9 +78,6 @@ class Run(Config):
     address: str = ""
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
-    learners: Annotated[int, Limits(1, 64)] = 1
-    """processes that learn from every batch, a share each, their gradients summed (engine =
-    parallel, through Ray)"""
     ahead: Whole | None = None
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
     one bit for bit; above 0 neither a second run nor a resume is exact (but for ppo's kind, which
@@ -123,8 +120,7 @@ class Run(Config):
     """repeat every N-th update with the plain engine from a copy of the same state and compare; 0:
     never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """where the networks live; auto is cpu, or several CUDA devices where there are agents with a
-    network each"""
+    """where the networks live; auto is cpu"""
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
     """of products on a GPU, by the engines resident and cudagraph: fp32 (to rounding), bf16x3 (the
     resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
@@ -224,12 +220,6 @@ class Run(Config):
                 "env",
                 f"= {self.env} is one object, and {several} needs several environments: give a "
                 "function that makes one, such as env=lambda: MyEnv().",
-            )
-        if (self.learners > 1) != (self.engine == "parallel"):
-            raise ConfigError(
-                "learners",
-                f"= {self.learners} does not fit engine = {self.engine}: several learners are of "
-                "engine parallel, and that is for several.",
             )
         if self.eval_policy == "sampled" and not self.agent.can_sample:
             those = [name for name, kind in AgentConfig.kinds().items() if kind.can_sample]

@@ -25,6 +25,12 @@ USUAL: dict[str, Any] = {
     "clip_reward": None,
 }
 
+# settings of former versions: the value that changes nothing, and why there is no other
+REMOVED = {
+    "vectorize": ("scalar", "environments are stepped by tenfold's own adapter"),
+    "learners": (1, "one process learns"),
+}
+
 
 @dataclass(frozen=True)
 class Sign(Option):
@@ -46,15 +52,15 @@ def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
 
 
 def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `vectorize`, which run folders of version 0.1 name; of its two values one is left."""
-    value = mapping.get("vectorize", "scalar")
-    if value != "scalar":
-        raise ConfigError(
-            "vectorize",
-            f"= {show(value)} is no longer offered: environments are stepped by tenfold's own "
-            "adapter. Leave it out and train anew.",
-        )
-    return {key: value for key, value in mapping.items() if key != "vectorize"}
+    """Without the settings of former versions, which their run folders name."""
+    for name, (usual, why) in REMOVED.items():
+        if mapping.get(name, usual) != usual:
+            raise ConfigError(
+                name,
+                f"= {show(mapping[name])} is no longer offered: {why}. Leave it out and train "
+                "anew.",
+            )
+    return {key: value for key, value in mapping.items() if key not in REMOVED}
 
 
 def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

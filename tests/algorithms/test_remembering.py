@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.ppo import PolicyOptimisation
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
+from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.graph_spaces import BoundedGraph
@@ -420,7 +420,6 @@ def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> 
         ({"memory": "lstm(0)"}, "= 0 is out of range"),
         ({"memory": "rnn(8)"}, "= rnn(8) is not gru(size) or lstm(size) or none"),
         ({"net": {"module": "my:Net", "memory": "gru"}}, "a network of one's own"),
-        ({"more": {"learners": 2}, "engine": "parallel"}, "the policy remembers"),
     ],
 )
 def test_where_a_memory_does_not_fit_one_sentence_says_so(given: dict, words: str) -> None:

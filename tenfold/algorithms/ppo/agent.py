@@ -20,13 +20,13 @@ from tenfold.algorithms.agent import (
     refuse_state,
 )
 from tenfold.algorithms.masks import refuse_choiceless
-from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.network import (
     check_settings,
     make_network,
     node_choices,
     told_to_user,
 )
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
