@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tenfold.core.pairs import Pair, compare, fresh, outcome
-from tenfold.runs.folder import machine_card, version_of, versions
+from tenfold.core.system import machine_card, version_of, versions
 
 FOLDER = Path(__file__).parent
 TURN_SECONDS = 0.02  # a candidate's turn lasts about so long

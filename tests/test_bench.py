@@ -1,7 +1,6 @@
 """bench/all.py: rows that can be trusted, names, errors. No timing is asserted."""
 
 import importlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -177,14 +176,8 @@ def a_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gpu_tables(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module that makes the docs' tables of GPUs, of another checkout."""
-    path = Path(__file__).parent.parent / "bench" / "gpu_tables.py"
-    monkeypatch.syspath_prepend(path.parent)
-    spec = importlib.util.spec_from_file_location("bench_gpu_tables", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.RESULTS = root / "bench" / "results"
-    return module
+    monkeypatch.setattr(importlib.import_module("tables"), "RESULTS", root / "bench" / "results")
+    return importlib.import_module("machine_tables")
 
 
 def test_what_needs_a_gpu_is_refused_in_one_sentence_without_one(

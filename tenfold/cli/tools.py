@@ -237,8 +237,8 @@ def about_preset(path: Path) -> str:
 
 def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
+    from tenfold.runs.files import RUNS
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
-    from tenfold.runs.names import RUNS
     from tenfold.runs.seeds import about_run, about_seeds
     from tenfold.runs.sweep import about_of_sweep
 

@@ -11,8 +11,7 @@ import numpy as np
 from tenfold.config.mappings import dotted, to_mapping
 from tenfold.config.notation import show
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Chart, Line
-from tenfold.runs.curves import Group, course_chart, shared_curve, steps_to
+from tenfold.runs.charts import Chart, Group, Line, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest
 from tenfold.runs.metrics import WINDOW, outcome
 from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table

@@ -11,9 +11,10 @@ from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
+from tenfold.core.system import versions
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
-from tenfold.runs.folder import RunFolder, versions, write_settings
+from tenfold.runs.folder import RunFolder, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of

@@ -20,11 +20,11 @@ from rich.live import Live
 from rich.text import Text
 
 from tenfold.core.errors import UserError
-from tenfold.runs.curves import Group, shared_curve
+from tenfold.runs.charts import Group, shared_curve
 from tenfold.runs.digest import Digest
+from tenfold.runs.files import LOCK
 from tenfold.runs.folder import RunFolder, failure, is_compare, is_run, is_seeds, is_sweep
 from tenfold.runs.metrics import outcome, rank
-from tenfold.runs.names import LOCK
 from tenfold.runs.report import group_of_run, group_of_seeds, time_shares
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.schema import SEEDS, read_json

@@ -27,10 +27,10 @@ import tenfold as ten
 from tenfold.cli.report import write_page
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Chart, Line, as_json
+from tenfold.runs.charts import Chart, Line
+from tenfold.runs.files import FolderLock
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.names import FolderLock
-from tenfold.runs.page import Link, Section, chart, intervals, page, table
+from tenfold.runs.page import Link, Section, as_json, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.display import sparkline
 from tenfold.training.loop import resume as train_on
