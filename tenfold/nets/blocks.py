@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import NATURE_SIDE, ObsLayout
 from tenfold.core.pairs import pair

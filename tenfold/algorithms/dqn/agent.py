@@ -23,8 +23,8 @@ from tenfold.algorithms.agent import (
 )
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
 from tenfold.algorithms.masks import NOTHING_ALLOWED
+from tenfold.config.options import value_at
 from tenfold.config.run import Run
-from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy

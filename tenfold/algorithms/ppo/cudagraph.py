@@ -14,7 +14,7 @@ import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.rollout import Rollout

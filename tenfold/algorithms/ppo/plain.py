@@ -11,7 +11,7 @@ import torch
 
 from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
 from tenfold.engines.compiled import Compiled
