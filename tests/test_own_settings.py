@@ -16,7 +16,7 @@ from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.run import Run, named
 from tenfold.config.schedules import Custom, Exponential, Linear, custom_schedule, value_at
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.schedules import as_numbers, schedule_at_reference
+from tenfold.core.kernels import as_numbers, schedule_at_reference
 
 MODULE = '''
 import math

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tenfold.core.errors import UserError
-from tenfold.core.timing import clock_face
+from tenfold.core.system import clock_face
 from tenfold.runs.curves import Group as Experiment
 from tenfold.runs.curves import shared_curve
 from tenfold.runs.digest import Digest
