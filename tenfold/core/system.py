@@ -1,5 +1,5 @@
-"""The machine: how many of its threads are used, what its memory can hold, and where the time of a
-run goes.
+"""The machine: what it is, how many of its threads are used, what its memory can hold; and where
+the time of a run goes.
 
 Every stage is timed: by the learner where it makes rounds of stages, by the compiled call itself
 where that makes whole ones. Timers stay under 1 % of a run.
@@ -8,11 +8,17 @@ where that makes whole ones. Timers stay under 1 % of a run.
 import contextlib
 import math
 import os
+import platform
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 from tenfold.core.errors import UserError
+
+PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 
 
 def set_threads(count: int) -> None:
@@ -151,3 +157,37 @@ def clock_face(seconds: float) -> str:
         return "?"
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+@cache
+def machine_card() -> dict[str, Any]:
+    """The machine a number was measured on."""
+    model = platform.processor() or platform.machine()
+    memory = 0
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+            model,
+        )
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    return {package: version_of(package) for package in PACKAGES}
+
+
+@cache  # reading a package's metadata takes milliseconds, and a resume asks for all of them
+def version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
