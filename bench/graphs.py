@@ -19,7 +19,7 @@ from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.ops.components import gae_components, gae_components_reference
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 
 BATCH, COMPONENTS = 64, 10
 TURNS = 3  # of each side of the end-to-end measurement, one after another

@@ -18,7 +18,7 @@ from tenfold.config.options import Custom, Exponential, Linear, custom_schedule,
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.schedules import as_numbers, schedule_at_reference
+from tenfold.core.kernels import as_numbers, schedule_at_reference
 
 MODULE = '''
 import math

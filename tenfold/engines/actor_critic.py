@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tenfold.config.options import value_at
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled, adam_numbers, pure_adam, views_of
 from tenfold.engines.replay import ReplayEngine, ReplayLockstep, Tensors
 from tenfold.ops.adam import adam, polyak

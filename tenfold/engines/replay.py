@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tenfold.config.options import Prioritized, Uniform, value_at
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Lockstep, distance
 from tenfold.engines.plain import AutogradEngine
 from tenfold.envs.adapter import Environments

@@ -11,8 +11,8 @@ from torch import nn
 
 from tenfold.config.options import Net
 from tenfold.core.random import Purpose, fill_uniform, key
-from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import Layer
 from tenfold.nets.policy import Tower
 
 

@@ -19,7 +19,7 @@ from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.memory.rows import FINAL, TRUNCATED
 
 IMPLICIT = {

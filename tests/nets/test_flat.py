@@ -7,7 +7,7 @@ import torch
 
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.config.options import Net
-from tenfold.nets.blocks import QNetwork
+from tenfold.nets.q_network import QNetwork
 
 
 def network(members: int | None = None, **agent: object) -> QNetwork:

@@ -13,7 +13,7 @@ from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.nets.blocks import QNetwork
+from tenfold.nets.q_network import QNetwork
 
 
 def by_definition(

@@ -33,7 +33,7 @@ from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
-from tenfold.nets.blocks import QNetwork, fit_encoder
+from tenfold.nets.q_network import QNetwork, fit_encoder
 from tenfold.ops.categorical import categorical_items, categorical_mean
 from tenfold.ops.qlearning import td_items
 
@@ -103,7 +103,7 @@ class DQNAgent(FlatAgent):
                 "agent.net.module",
                 "is for one network: with several agents set --share, or leave it out.",
             )
-        from tenfold.nets.own import OwnQNetwork  # here: few ask for it
+        from tenfold.nets.q_network import OwnQNetwork
 
         return OwnQNetwork(shape, self.actions.n, self.config, scale)
 

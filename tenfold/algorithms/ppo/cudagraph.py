@@ -19,7 +19,7 @@ from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Parcel, Shapes
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
