@@ -166,7 +166,7 @@ SHORT = (
 
 
 def speed_short() -> str:
-    """Of each file the fast engines' rows beside one opponent, Stable-Baselines3 where it is one."""
+    """The fast engines beside one opponent a file, Stable-Baselines3 where it is one."""
     files = {
         name.replace("the same", "a DQN update"): rows_of(file)
         for file, name in SPEED.items()
