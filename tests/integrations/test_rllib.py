@@ -121,4 +121,3 @@ def test_the_comparison_on_a_users_own_batch(
         and max(apart.values()) < 1e-5
     )
     assert "16 rows, 4 heads, 13 options" in shown and "act" in shown
-
