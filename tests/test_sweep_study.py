@@ -19,13 +19,10 @@ from tenfold.config.run import Run
 from tenfold.config.search import searches
 from tenfold.core.errors import UserError
 from tenfold.runs.metrics import outcome
-from tenfold.runs.sweep import Plan, SweepFolder, pooled
-from tenfold.runs.sweep_page import (
-    coordinates_chart,
-    told_row,
-    trials_table,
-    write_sweep_report,
-)
+from tenfold.runs.report import trials_table, write_sweep_report
+from tenfold.runs.reporter import parallel_coordinates, score_text
+from tenfold.runs.statistics import pooled
+from tenfold.runs.sweep import Plan, SweepFolder
 from tenfold.training import study as study_module
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
@@ -121,8 +118,8 @@ def test_a_trial_that_succeeds_beats_those_that_never_do_whatever_they_return(
     assert np.argsort(values)[::-1].tolist() == order
     table = trials_table(rows, 1)
     assert sorted(order, key=lambda k: table.index(f'"trial-{k}/"')) == order
-    assert [told_row(rows[k]) for k in (1, 4)] == ["success 100.0%, 1.00", "210.00"]
-    drawn = coordinates_chart(rows, {"agent.lr"})
+    assert [score_text(rows[k]) for k in (1, 4)] == ["success 100.0%, 1.00", "210.00"]
+    drawn = parallel_coordinates(rows, {"agent.lr"})
     assert [line.name.split(":")[0] for line in drawn.lines] == [f"trial {k}" for k in order[::-1]]
     assert [line.colour for line in drawn.lines][-1] == "hsl(0 75% 50%)"
     assert drawn.ticks == ["agent.lr", "agent.n_step", "success", "evaluation"]
