@@ -384,6 +384,16 @@ def test_a_result_that_cannot_be_written_is_one_sentence(name: str, ranked: Swee
         ranked.write_best(ranked.run) if name == "best.yaml" else ranked.write_results({})
 
 
+def test_a_report_of_a_sweep_that_has_not_ended_says_so(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    folder = SweepFolder.create(tmp_path / "s", small_run(), plan_of(2))
+    with pytest.raises(
+        UserError, match=r"s is a sweep that has not ended.*tenfold resume .*s` goes"
+    ):
+        write_sweep_report(folder)
+
+
 def test_what_a_sweep_of_another_version_knew_besides_is_passed_over(
     small_run: Callable[..., Run], tmp_path: Path
 ) -> None:

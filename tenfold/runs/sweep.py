@@ -158,6 +158,12 @@ class SweepFolder:
             replace_file(self.path / RESULTS, json.dumps(found, indent=1).encode())
 
     def results(self) -> dict[str, Any]:
+        if not (self.path / RESULTS).exists():
+            raise UserError(
+                f"{self.path} is a sweep that has not ended, and its results come at the end: "
+                f"`tenfold resume {self.path}` goes on with it, and `tenfold watch {self.path}` "
+                "shows its trials."
+            )
         advice = f"`tenfold resume {self.path}` writes it anew"
         found = read_json(self.path / RESULTS, SWEPT, advice)
         if wrong := misfit_of_results(found):
