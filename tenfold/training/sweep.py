@@ -57,6 +57,12 @@ class SweepResult:
     interrupted: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """One line: the trials are in `found`."""
+        winner = self.found.get("winner")
+        best = "no winner yet" if winner is None else f"trial {winner} is the winner"
+        return f"<{self.path}: sweep of {len(self.found['trials'])} trials, {best}>"
+
 
 def sweep(
     run: Run | str,
