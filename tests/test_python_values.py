@@ -12,7 +12,7 @@ from torch import nn
 
 import tenfold as ten
 from tenfold.config.changes import advice
-from tenfold.config.mappings import to_mapping
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.training.loop import resume, train
 from tenfold.training.many import SeedsResult

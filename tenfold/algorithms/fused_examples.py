@@ -9,7 +9,7 @@ import numpy as np
 
 from tenfold.algorithms.fused_actor_critic import FusedActing
 from tenfold.core.spaces import DiscreteActions, bounded_actions, observation_layout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.plain import Lanes
 

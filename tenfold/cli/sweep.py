@@ -7,7 +7,7 @@ from typing import Any
 
 from tenfold.cli.flags import add_settings, number_of_jobs, settings_given, whole_number
 from tenfold.cli.train import seeds_named
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.domain import Command
 from tenfold.core.errors import ConfigError, UserError
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart, Group, Line, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 import yaml
 
-from tenfold.config.mappings import differing, to_mapping
+from tenfold.config.files import Trust, require_trust
+from tenfold.config.notation import differing
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust, require_trust
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps

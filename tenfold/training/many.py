@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import HOLDING, new_end
-from tenfold.config.mappings import dotted, merge, nested, to_mapping
-from tenfold.config.run import Run, settings_of
-from tenfold.config.trust import Trust, require_trusted_cluster
+from tenfold.config.files import Trust, require_trusted_cluster, settings_of
+from tenfold.config.notation import dotted, merge, nested
+from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard

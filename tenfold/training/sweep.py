@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Run, settings_of
+from tenfold.config.files import require_trusted_cluster, settings_of
+from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run, searches
-from tenfold.config.trust import require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import to_mapping
+from tenfold.config.files import Trust
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.config.search import Search, drawn_run
-from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
