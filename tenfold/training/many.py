@@ -193,6 +193,14 @@ class SeedsResult:
     # the sentences of those that ended otherwise, by their names, where others went on
     failed: dict[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """One line: the numbers are in `summary`."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return (
+            f"<{self.path}: {self.run.agent.name} on {self.run.env}, {len(self.seeds)} seeds"
+            f"{failed}>"
+        )
+
 
 def train_seeds(
     run: Run | str,
