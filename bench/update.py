@@ -18,8 +18,7 @@ from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_round import WEIGHT
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.memory.gathering import gather
 from tenfold.memory.rows import Stored
 

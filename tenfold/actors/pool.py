@@ -29,7 +29,7 @@ from tenfold.config.run import Run
 from tenfold.core.processes import within
 from tenfold.core.protocols import ActorPool
 from tenfold.core.registry import algorithm
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.memory.frames import FrameStack
 from tenfold.ops.rewards import RewardForm
 

@@ -11,7 +11,7 @@ from tenfold.actors.actor import part_of
 from tenfold.actors.pool import SerialActors
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 
 RESTARTS = 3  # in a row without a single step
 

@@ -21,7 +21,7 @@ from tenfold.algorithms.fused_arrays import (
     no_memory,
 )
 from tenfold.algorithms.fused_replay import LR
-from tenfold.core.schedules import as_numbers
+from tenfold.core.kernels import as_numbers
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import table_of
 from tenfold.engines.actor_critic import ActorCriticEngine

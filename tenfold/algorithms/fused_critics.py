@@ -33,15 +33,13 @@ from tenfold.algorithms.fused_replay import (
     draw_rows,
     norm_batch,
 )
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.engines.fusing import FIRST_LANE, ONE_FRAME, STEP
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
-from tenfold.ops.actor_critic import critic_gradient, pick_columns
 from tenfold.ops.adam import adam_numba, sum_of_squares
-from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
-from tenfold.ops.mlp_input import mlp_by_input
+from tenfold.ops.critics import critic_gradient, pick_columns
+from tenfold.ops.mlp import mlp_backward, mlp_by_input, mlp_forward, parameter_total
 
 
 @kernel

@@ -10,7 +10,7 @@ import numpy as np
 from tenfold.algorithms.fused_actor_critic import FusedActing
 from tenfold.core.layout import observation_layout
 from tenfold.core.spaces import DiscreteActions, bounded_actions
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.plain import Lanes
 

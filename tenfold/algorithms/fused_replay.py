@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import as_numbers, schedule_at
+from tenfold.core.kernels import as_numbers, kernel, schedule_at
 from tenfold.engines.fusing import DUE, ROUNDS, STEP, turn_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.fusing import ROUNDS, SPENT, STEP, UPDATE
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments

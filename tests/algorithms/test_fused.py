@@ -22,12 +22,12 @@ from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep
 from tenfold.algorithms.fused_replay import GAMMA
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fusing import WHOLE
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.replay import errors_apart, sums_off
-from tenfold.ops.sumtree import make_tree, put
+from tenfold.ops.sampling import make_tree, put
 from tenfold.training.loop import resume, train
 
 EVERYTHING = {

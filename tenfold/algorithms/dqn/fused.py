@@ -22,12 +22,12 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart
 from tenfold.algorithms.fused_replay import LR, statistics
 from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck
+from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import DiscreteActions
+from tenfold.core.system import Clock
 from tenfold.core.tables import table_of
-from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fused_rounds import FusedRounds
 from tenfold.engines.fusing import ACT, PATIENCE, WHOLE, zeros

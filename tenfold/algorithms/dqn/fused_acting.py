@@ -12,9 +12,8 @@ from tenfold.algorithms.fused_replay import (
     see_rows,
     statistics,
 )
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import as_numbers, kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
-from tenfold.core.schedules import as_numbers, schedule_at
 from tenfold.engines.fusing import zeros
 from tenfold.ops.categorical import base_of, mean_of, softmax_of
 from tenfold.ops.mlp import mlp_forward, parameter_count

@@ -33,8 +33,7 @@ from tenfold.algorithms.fused_replay import (
     draw_rows,
     norm_batch,
 )
-from tenfold.core.kernels import kernel, nanoseconds
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, nanoseconds, schedule_at
 from tenfold.core.tables import B1, B2, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
 from tenfold.engines.fusing import (
     ACT,

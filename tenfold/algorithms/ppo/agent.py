@@ -33,9 +33,9 @@ from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import PolicyActions
 from tenfold.memory.graphs import pack
-from tenfold.nets.blocks import fit_encoder
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy_loss import PolicyLearning
+from tenfold.nets.q_network import fit_encoder
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.nodes import NodeChoices

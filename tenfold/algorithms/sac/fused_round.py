@@ -50,21 +50,20 @@ from tenfold.algorithms.fused_replay import (
     PRIORITY_EPS,
     STARTS,
 )
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
-from tenfold.ops.actor_critic import (
+from tenfold.ops.adam import polyak_numba
+from tenfold.ops.critics import (
     discrete_actor_gradient,
     order_by_least,
     policy_value,
     soft_target,
     temperature_gradient,
 )
-from tenfold.ops.adam import polyak_numba
 from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_sample
+from tenfold.ops.squashed import fill_noise, squashed_gradient, squashed_sample
 
 # its own places in `rule`
 AUTOMATIC, TARGET_ENTROPY, RULES = range(OWN, OWN + 3)

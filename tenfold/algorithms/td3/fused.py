@@ -20,8 +20,8 @@ from tenfold.algorithms.td3.fused_round import (
     fused_round,
     fused_rounds,
 )
+from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
-from tenfold.core.schedules import as_numbers
 from tenfold.engines.actor_critic import ActorCriticEngine
 
 

@@ -33,15 +33,14 @@ from tenfold.algorithms.fused_critics import (
 )
 from tenfold.algorithms.fused_one_round import one_round
 from tenfold.algorithms.fused_replay import ACTIVATION, ALPHA, PRIORITIZED, PRIORITY_EPS, STARTS
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
-from tenfold.ops.actor_critic import soft_target
 from tenfold.ops.adam import polyak_numba
+from tenfold.ops.critics import soft_target
 from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.reparameterised import fill_noise, smoothed
+from tenfold.ops.squashed import fill_noise, smoothed
 
 # its own places in `rule`; the deviation of the noise on actions is a schedule
 DELAY, SMOOTHING, SMOOTHING_CLIP = range(OWN, OWN + 3)
