@@ -14,9 +14,10 @@ import torch
 from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import DQN, Implicit
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
-from tenfold.algorithms.dqn.fused import FusedEngine, fill, updated_actions
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Placed, Team, TeamReplay
+from tenfold.algorithms.kernels.dqn import FusedDQN
+from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.pairs import pair
@@ -73,7 +74,7 @@ def update_seconds(team: Team, device: str, kind: type[PlainEngine] = PlainEngin
 def place_agents(team: Team, devices: list[str], fused: bool) -> tuple[list[str], str]:
     """A device for every agent and one sentence about it; none where the CPU, by its fused engine
     or not, would be done before the last of them."""
-    here = team.members * update_seconds(team, "cpu", FusedEngine if fused else PlainEngine)
+    here = team.members * update_seconds(team, "cpu", FusedDQN if fused else PlainEngine)
     times = [update_seconds(team, device) for device in devices]
     chosen = balance([times] * team.members)
     last = max(times[d] * chosen.count(d) for d in chosen)
@@ -123,7 +124,7 @@ def choose_team_engine(
                 "stack", "= apart does not fit engine = parallel, which learns by one call."
             )
         return choose_engine(run, team, replay, envs)
-    obstacle, words = FusedEngine.why_not(team), ""
+    obstacle, words = FusedDQN.why_not(team), ""
     if run.engine == "fused" and obstacle:
         raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
     if run.engine == "cudagraph" and not on_gpu(team):
@@ -154,7 +155,7 @@ def engine_here(
     repeated."""
     agents = f"{team.members} agents"
     if run.stack != "together" and run.engine in ("auto", "fused") and not obstacle:
-        engine = Apart(team, replay, envs, FusedEngine)
+        engine = Apart(team, replay, envs, FusedDQN)
         return engine, f"fused, {agents} one after another: a compiled call each"
     why = (
         f"plain, not fused: {obstacle}" if obstacle and run.engine == "auto" else "plain, as asked"
