@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn.config import Uniform as Uniform
     from tenfold.algorithms.own import Algorithm as Algorithm
     from tenfold.algorithms.own import Rollout as Rollout
-    from tenfold.algorithms.ppo.config import PPO as PPO
+    from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac.config import SAC as SAC
     from tenfold.algorithms.td3.config import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
@@ -76,7 +76,7 @@ PUBLIC = {
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
     "Prioritized Quantile Uniform",
-    "algorithms.ppo.config": "PPO",
+    "algorithms.ppo_settings": "PPO",
     "algorithms.sac.config": "SAC",
     "algorithms.td3.config": "TD3",
     "config.agent": "AgentConfig",

@@ -65,7 +65,7 @@ class RayActors(Elsewhere):
 
     def follow(self, agent: Any, explore: Explore) -> None:
         self.ray = require_ray()
-        connect(self.run.address, self.run.actors + self.run.learners)
+        connect(self.run.address, self.run.actors + 1)
         self.connected, self.head = True, Head()
         try:
             self.renew(agent, 0)

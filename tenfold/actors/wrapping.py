@@ -26,9 +26,7 @@ def environments_of(run: Run, index: int = 0) -> Any:
     """What actor number `index` of a run acts in."""
     agent = run.agent.name
     reads_masks = algorithm(agent).reads_masks
-    envs = make_environments(
-        run.world, run.num_envs, run.seed, run.vectorize, reads_masks, index * run.num_envs
-    )
+    envs = make_environments(run.world, run.num_envs, run.seed, reads_masks, index * run.num_envs)
     try:
         refuse_unread(envs.spec, f"agent {agent}", reads_masks)
         return Stacked(envs, run.stacked) if run.stacked > 1 else envs

@@ -76,10 +76,6 @@ class ReplayLearner(ActorLearner):
         raise NotImplementedError
 
     @property
-    def device(self) -> str:
-        return ", ".join(dict.fromkeys(self.engine.devices))
-
-    @property
     def memory(self) -> str:
         settings, members = self.settings, self.agent.members
         lanes, reals = self.envs.num_envs // members, self.agent.actions.reals

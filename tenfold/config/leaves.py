@@ -130,6 +130,8 @@ NONE_HERE = {
     "sets its layers",
     "memory": "agent.net.memory is ppo's, whose policies may remember; --frames shows any "
     "agent several observations at once",
+    "learners num_learners": "one process learns; --actors 4 acts in four, with "
+    "--where ray also on a cluster",
     "optimizer optimizer_class optim": "Adam is the only one",
     "callback callbacks early_stopping stop_train_callback": "--callback MODULE:NAME names one",
     "use_sde sde_sample_freq": "there is no state-dependent exploration",

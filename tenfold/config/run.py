@@ -20,6 +20,7 @@ from tenfold.config.wrapping import (
     check_wrappers,
     refuse_contradictions,
     tell_agent,
+    without_removed,
     without_replaced,
 )
 from tenfold.core.elsewhere import algorithm_elsewhere
@@ -77,9 +78,6 @@ class Run(Config):
     address: str = ""
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
-    learners: Annotated[int, Limits(1, 64)] = 1
-    """processes that learn from every batch, a share each, their gradients summed (engine =
-    parallel, through Ray)"""
     ahead: Whole | None = None
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
     one bit for bit; above 0 neither a second run nor a resume is exact (but for ppo's kind, which
@@ -92,9 +90,6 @@ class Run(Config):
     """seconds an actor's process may take for one step before the run gives it up"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
-    vectorize: Literal["scalar", "native"] = "scalar"
-    """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own
-    vector class"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1
     """an action is played this many times, its rewards added up, and stops where the episode ends;
     a step, here and in every other setting, is one such choice of the agent"""
@@ -125,8 +120,7 @@ class Run(Config):
     """repeat every N-th update with the plain engine from a copy of the same state and compare; 0:
     never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """where the networks live; auto is cpu, or several CUDA devices where there are agents with a
-    network each"""
+    """where the networks live; auto is cpu"""
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
     """of products on a GPU, by the engines resident and cudagraph: fp32 (to rounding), bf16x3 (the
     resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
@@ -205,7 +199,7 @@ class Run(Config):
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
         refuse_contradictions(mapping)
-        return super().of(mapping)
+        return super().of(without_removed(mapping))
 
     def check(self) -> None:
         tell_agent(self)
@@ -226,12 +220,6 @@ class Run(Config):
                 "env",
                 f"= {self.env} is one object, and {several} needs several environments: give a "
                 "function that makes one, such as env=lambda: MyEnv().",
-            )
-        if (self.learners > 1) != (self.engine == "parallel"):
-            raise ConfigError(
-                "learners",
-                f"= {self.learners} does not fit engine = {self.engine}: several learners are of "
-                "engine parallel, and that is for several.",
             )
         if self.eval_policy == "sampled" and not self.agent.can_sample:
             those = [name for name, kind in AgentConfig.kinds().items() if kind.can_sample]

@@ -25,6 +25,12 @@ USUAL: dict[str, Any] = {
     "clip_reward": None,
 }
 
+# settings of former versions: the value that changes nothing, and why there is no other
+REMOVED = {
+    "vectorize": ("scalar", "environments are stepped by tenfold's own adapter"),
+    "learners": (1, "one process learns"),
+}
+
 
 @dataclass(frozen=True)
 class Sign(Option):
@@ -43,6 +49,18 @@ def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
                 f"= {said[0]} and agent.{name} = {said[1]} contradict each other: they are one "
                 "setting, so leave one of them out.",
             )
+
+
+def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the settings of former versions, which their run folders name."""
+    for name, (usual, why) in REMOVED.items():
+        if mapping.get(name, usual) != usual:
+            raise ConfigError(
+                name,
+                f"= {show(mapping[name])} is no longer offered: {why}. Leave it out and train "
+                "anew.",
+            )
+    return {key: value for key, value in mapping.items() if key not in REMOVED}
 
 
 def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +92,7 @@ def tell_agent(run: "Run") -> None:
 
 
 def check_wrappers(run: "Run") -> None:
-    """Refuses those that the agent, or the environments' own vector class, cannot have, and those
+    """Refuses those that the agent cannot have, and those
     that the environment's name says too."""
     _ = run.world
     asked = {name: getattr(run, name) for name, usual in USUAL.items()}
@@ -89,10 +107,4 @@ def check_wrappers(run: "Run") -> None:
     if run.normalize_obs and not getattr(algorithm(run.agent.name), "normalises", False):
         raise ConfigError(
             "normalize_obs", f"= true is not for agent {run.agent.name}: leave it out."
-        )
-    if run.action_repeat > 1 and run.vectorize == "native":
-        raise ConfigError(
-            "action_repeat",
-            f"= {run.action_repeat} is for environments that are stepped one by one, and vectorize "
-            "= native leaves that to their own class: leave vectorize at scalar.",
         )

@@ -41,11 +41,6 @@ class ReplayEngine(AutogradEngine):
         self.sums = torch.zeros(len(self.names) + 1, device=agent.device)
 
     @property
-    def devices(self) -> list[str]:
-        """Where learning happens."""
-        return [str(self.agent.device)]
-
-    @property
     def batch_items(self) -> int:
         """Of a batch."""
         return self.replay.batch.reward.shape[-1]

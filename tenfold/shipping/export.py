@@ -104,7 +104,7 @@ def policy_of(
     run, agent = trained.run, trained.agent
     chosen = algorithm(run.agent.name)
     inner = chosen.exported(agent, sample)
-    with closing(make_environments(run.world, 1, 0, "scalar", chosen.reads_masks)) as envs:
+    with closing(make_environments(run.world, 1, 0, chosen.reads_masks)) as envs:
         space, action_space = envs.observation_space, envs.action_space
         masked, names = envs.mask is not None, names_of(envs)
     actions = policy_actions(action_space, run.env)

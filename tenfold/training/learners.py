@@ -40,7 +40,7 @@ def agent_of(run: Run) -> Any:
     chosen, run = algorithm(run.agent.name), replace(run, device="cpu")
     if (agent := chosen.untrained(run)) is not None:
         return agent
-    spec = spec_of(run.world, "scalar", chosen.reads_masks, run.stacked)
+    spec = spec_of(run.world, chosen.reads_masks, run.stacked)
     refuse_unread(spec, f"agent {run.agent.name}", chosen.reads_masks)
     return chosen.make_agent(run, spec)
 

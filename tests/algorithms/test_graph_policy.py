@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.algorithms.ppo.network import graph_outputs
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.main import main
 from tenfold.config.mappings import read_yaml
 from tenfold.config.nets import PolicyNet

@@ -103,7 +103,6 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "stack": ("together", "apart"),
     "verify": (2,),
     "device": ("cpu", "cuda"),
-    "learners": (2,),
 }
 
 
@@ -141,7 +140,7 @@ def changes_of(run: Run) -> Iterator[dict[str, Any]]:
     for name, values in OTHERS.items():
         yield from ({name: value} for value in values if getattr(run, name) != value)
     for name, entry in algorithm(run.agent.name).engines.items():
-        if name not in ("compiled", "parallel") and entry.device in ("", "cpu"):
+        if name != "compiled" and entry.device in ("", "cpu"):
             yield {"engine": name}
 
 

@@ -30,7 +30,6 @@ class QLearning(Algorithm):
         plain="tenfold.algorithms.dqn.plain:PlainEngine",
         cudagraph="tenfold.algorithms.dqn.cudagraph:GraphEngine",
         resident="tenfold.algorithms.dqn.resident:ResidentEngine",
-        parallel="tenfold.algorithms.dqn.parallel:ParallelEngine",
     )
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":

@@ -19,13 +19,13 @@ from tenfold.algorithms.agent import (
     refuse_empty,
     refuse_state,
 )
-from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.network import (
     check_settings,
     make_network,
     node_choices,
     told_to_user,
 )
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key

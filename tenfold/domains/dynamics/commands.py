@@ -31,7 +31,6 @@ OF_ENVIRONMENTS = (
     "on_death",
     "patience",
     "share",
-    "vectorize",
     "engine",
     "stack",
     "verify",
