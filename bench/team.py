@@ -19,8 +19,7 @@ from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn.team_choice import products
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.memory.replay import Replay
 from tenfold.memory.rows import FINAL, PENDING, STEP
 

@@ -8,9 +8,8 @@ import numpy as np
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
-from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fused import (

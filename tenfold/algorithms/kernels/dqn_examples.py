@@ -13,7 +13,7 @@ from tenfold.algorithms.dqn.team import Apart
 from tenfold.algorithms.kernels.dqn import FusedDQN, fused_acting
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.plain import Lanes
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
