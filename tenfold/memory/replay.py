@@ -115,6 +115,13 @@ class Replay:
             array.reshape(len(array), -1) for array in (batch.obs, batch.next_obs)
         )
 
+    def columns(self) -> dict[str, np.ndarray]:
+        """For compiled rounds: all of it but observations and actions, whose kinds of number
+        differ."""
+        names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top", "mask")
+        batch = {"row": self.batch.row, "draw": self.draw, "next_mask": self.batch.next_mask}
+        return {f"m_{name}": getattr(self, name) for name in names} | batch
+
     def begin(self, obs: np.ndarray, mask: np.ndarray | None = None) -> None:
         """The first observations, one for each lane, and their masks."""
         self.writes += 1
