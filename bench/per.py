@@ -17,7 +17,7 @@ from rates import HERE, THEIRS, TURNS
 from tenfold.algorithms.dqn.config import DQN, Prioritized
 from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay
-from tenfold.memory.sampling import (
+from tenfold.memory.replay_rows import (
     draw_prioritized,
     draw_prioritized_reference,
     set_priorities,

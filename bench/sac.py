@@ -20,8 +20,6 @@ from measure import row, timed_row
 from tenfold.algorithms.actor_critic import ActorCriticLearner
 from tenfold.config.run import Run
 from tenfold.core.system import Clock, set_threads
-from tenfold.memory.gathering import gather
-from tenfold.memory.rows import Stored
 
 FILLED, LR, TAU = 5_000, 3e-4, 0.005
 # updates compared; largest difference of a parameter, a tenth of ONE step of Adam
@@ -53,20 +51,7 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...]) -> ActorCriticLearne
 
 def batch_of(place: ActorCriticLearner) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
-    r, b = place.replay, place.replay.batch
-    gather(
-        b.row,
-        r.lane_rows,
-        r.n_step,
-        r.frames,
-        r.gamma,
-        Stored(r.obs, r.action, r.reward, r.kind),
-        r.flat_obs,
-        b.action,
-        b.reward,
-        b.discount,
-        r.flat_next_obs,
-    )
+    b = place.replay.gather()
     names = ("obs", "action", "reward", "discount", "next_obs")
     return {name: getattr(b, name).copy() for name in names}
 

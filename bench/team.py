@@ -22,7 +22,7 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
 from tenfold.memory.replay import Replay
-from tenfold.memory.rows import FINAL, PENDING, STEP
+from tenfold.memory.replay_rows import FINAL, PENDING, STEP
 
 AGENTS, SIZE, ACTIONS, TURNS = 5, 75, 4, 50  # turns of an epoch
 CAPACITY, FILLED = 4_000, 1_000

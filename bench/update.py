@@ -19,8 +19,6 @@ from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.config.run import Run
 from tenfold.core.system import Clock, set_threads
 from tenfold.engines.fused import WEIGHT
-from tenfold.memory.gathering import gather
-from tenfold.memory.rows import Stored
 
 FULL = {
     "double": True,
@@ -58,20 +56,7 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, A
 
 def batch_of(place: QLearner) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
-    r, b = place.replay, place.replay.batch
-    gather(
-        b.row,
-        r.lane_rows,
-        r.n_step,
-        r.frames,
-        r.gamma,
-        Stored(r.obs, r.action, r.reward, r.kind),
-        r.flat_obs,
-        b.action,
-        b.reward,
-        b.discount,
-        r.flat_next_obs,
-    )
+    b = place.replay.gather()
     fused = isinstance(place.engine, FusedDQN)
     weight = place.engine.table.arrays["items"][WEIGHT] if fused else b.weight
     return {

@@ -16,8 +16,8 @@ from tenfold.core.processes import within
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.memory.replay import Replay
+from tenfold.memory.replay_rows import TERMINATED
 from tenfold.memory.rollout import Rollout
-from tenfold.memory.rows import TERMINATED
 
 if TYPE_CHECKING:
     from tenfold.memory.ring import Row, Schema

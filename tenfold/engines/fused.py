@@ -23,11 +23,9 @@ from tenfold.core.tables import Table, compiled_for, open_table
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck
-from tenfold.memory.gathering import gather_columns
-from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.replay import Replay
-from tenfold.memory.rows import Stored, add_rows
-from tenfold.memory.sampling import draw_prioritized, draw_ready
+from tenfold.memory.replay_gather import gather_columns, gather_masks
+from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 

@@ -5,167 +5,18 @@ draws as ever, and instead of observations their places are sent there.
 written since it was last asked follow in pinned buffers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from tenfold.core.kernels import kernel
-from tenfold.core.pairs import pair
-from tenfold.memory.gathering import ahead, gather_examples, gather_reference
 from tenfold.memory.replay import Replay
-from tenfold.memory.rows import FINAL, PENDING
-from tenfold.memory.sampling import draw_prioritized, draw_ready
 from tenfold.memory.staging import StagingBuffer
 
 LEAST = 16  # rows that go at once
 WORDS = {8: np.int64, 4: np.int32, 2: np.int16, 1: np.uint8}  # that a row is copied by
-
-
-def place_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for row, length, n_step, frames, gamma, stored, _, *rest, _ in gather_examples(rng, dtype):
-        places = np.zeros((2, len(row), frames), np.int64)
-        yield row, length, n_step, frames, gamma, 7, *stored[1:], places, *rest
-
-
-def gather_row_indices_reference(
-    row,
-    length,
-    n_step,
-    frames,
-    gamma,
-    first,
-    action,
-    reward,
-    kind,
-    places,
-    out_action,
-    out_reward,
-    out_discount,
-):
-    """A batch of rows whose observations are the rows' own numbers."""
-    numbers = np.arange(first, first + len(kind))[:, None]
-    gather_reference(
-        row,
-        length,
-        n_step,
-        frames,
-        gamma,
-        (numbers, action, reward, kind),
-        places[0],
-        out_action,
-        out_reward,
-        out_discount,
-        places[1],
-    )
-    return places, out_action, out_reward, out_discount
-
-
-@kernel
-def frame_rows(kind, lane, length, place, first, out):
-    """Where the frame of row `place` and those before it in its episode lie, oldest first."""
-    for j in range(out.size - 1, -1, -1):
-        out[j] = first + place
-        if j:
-            before = place - 1 if place > lane else lane + length - 1
-            place = before if kind[before] != FINAL and kind[before] != PENDING else place
-
-
-@pair(gather_row_indices_reference, place_examples, rtol=1e-6, atol=1e-6)
-@kernel
-def gather_row_indices(
-    row,
-    length,
-    n_step,
-    frames,
-    gamma,
-    first,
-    action,
-    reward,
-    kind,
-    places,
-    out_action,
-    out_reward,
-    out_discount,
-):
-    """`gather` without the observations: the places [2, B, frames] of those of s and s', in a table
-    in which row 0 of this memory is number `first`."""
-    for item in range(row.size):
-        place = row[item]
-        lane = 0 if place < length else place // length * length
-        frame_rows(kind, lane, length, place, first, places[0, item])
-        out_action[item] = action[place]
-        out_reward[item], out_discount[item], place = ahead(
-            place, lane, length, n_step, gamma, reward, kind
-        )
-        frame_rows(kind, lane, length, place, first, places[1, item])
-    return places, out_action, out_reward, out_discount
-
-
-@kernel
-def draw_row_indices(
-    stream,
-    count,
-    tree,
-    beta,
-    ready,
-    head,
-    draw,
-    n_step,
-    gamma,
-    first,
-    action,
-    reward,
-    kind,
-    out_row,
-    places,
-    out_action,
-    out_reward,
-    out_discount,
-    out_weight,
-):
-    if tree.size > 2:
-        draw_prioritized(stream, count, tree, beta, out_row, draw, out_weight)
-    else:
-        draw_ready(stream, count, ready, head, out_row)
-    gather_row_indices(
-        out_row,
-        ready.size // head.size,
-        n_step,
-        places.shape[2],
-        gamma,
-        first,
-        action,
-        reward,
-        kind,
-        places,
-        out_action,
-        out_reward,
-        out_discount,
-    )
-
-
-def sample_row_indices(replay: Replay, beta: float, first: int, out: Sequence[np.ndarray]) -> None:
-    """The next batch of a memory, by the draws of `Replay.sample`; its rows are noted for
-    `prioritise`. `out`: places [2, B, frames], action, reward, discount and weight."""
-    draw_row_indices(
-        replay.stream,
-        replay.count,
-        replay.tree,
-        beta,
-        replay.ready,
-        replay.head,
-        replay.draw,
-        replay.n_step,
-        replay.gamma,
-        first,
-        replay.action,
-        replay.reward,
-        replay.kind,
-        replay.batch.row,
-        *out,
-    )
 
 
 @kernel

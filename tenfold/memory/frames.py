@@ -13,8 +13,8 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
-from tenfold.memory.gathering import stack_frames
-from tenfold.memory.rows import FINAL, PENDING, STEP, TRUNCATED, copy_row
+from tenfold.memory.replay_gather import copy_frame, frame_before
+from tenfold.memory.replay_rows import FINAL, PENDING, STEP, TRUNCATED, copy_row
 
 
 class FrameStack:
@@ -143,5 +143,9 @@ def push_frames(obs, kind, head, frames, ended, skipped, new_obs, final_obs, see
             kind[base + h % length] = PENDING
             head[lane] = h
         copy_row(obs, base + h % length, new_obs, lane)
-        stack_frames(obs, kind, base, length, base + h % length, frames, seen, lane)
+        row = base + h % length
+        for j in range(frames - 1, -1, -1):
+            copy_frame(obs, row, seen, lane, j)
+            if j:
+                row = frame_before(kind, base, length, row)
     return seen

@@ -1,9 +1,8 @@
 """Replay memory: every observation is stored once; next observations and n-step returns are found
-by index when sampling.
-
-`rows` says what a row is and writes them, `sampling` draws them, `gathering` makes batches of them.
+by index when sampling. `replay_rows` stores and draws rows, `replay_gather` makes batches of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,8 @@ from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, key
 from tenfold.core.system import require_memory
-from tenfold.memory.masks import add_masks, gather_masks
-from tenfold.memory.rows import add_rows
-from tenfold.memory.sampling import sample_rows, write_priorities
+from tenfold.memory.replay_gather import gather_masks, gather_rows, sample_indices, take_frames
+from tenfold.memory.replay_rows import add_masks, add_rows, write_priorities
 from tenfold.ops.sampling import make_tree, put
 
 ROW_BYTES = 4 + 1 + 1  # reward, kind, ready
@@ -86,7 +84,8 @@ class Replay:
         self.top = np.ones(1)  # the largest priority so far, given to new rows
         self.writes = 0  # calls that wrote rows
         self.stream = key(seed, Purpose.REPLAY, member)
-        self.draw = np.zeros(size)  # scratch
+        self.draw = np.zeros(size)  # scratch, as are the rows that a batch's observations lie in
+        self.indices = np.zeros((2, size, config.frames), np.int64)
         shape = (
             (size, *layout.shape) if config.frames == 1 else (size, config.frames, *layout.shape)
         )
@@ -198,7 +197,17 @@ class Replay:
     def sample(self, beta: float = 1.0) -> ReplayBatch:
         """A batch in the preallocated arrays; the next call overwrites it."""
         b = self.batch
-        sample_rows(
+        outputs = b.action, b.reward, b.discount, b.weight
+        self.sample_indices(beta, 0, (self.indices, *outputs))
+        take_frames(self.obs, self.indices, self.flat_obs, self.flat_next_obs)
+        if self.mask.shape[1]:
+            self.gather_masks(b.next_mask)
+        return b
+
+    def sample_indices(self, beta: float, first: int, outputs: Sequence[np.ndarray]) -> None:
+        """The next batch without its observations. `outputs`: indices of their rows [2, B, frames],
+        counted from `first`; action, reward, discount and weight."""
+        sample_indices(
             self.stream,
             self.count,
             self.tree,
@@ -207,22 +216,22 @@ class Replay:
             self.head,
             self.draw,
             self.n_step,
-            self.frames,
             self.gamma,
-            self.obs,
+            first,
             self.action,
             self.reward,
             self.kind,
-            b.row,
-            b.weight,
-            self.flat_obs,
-            b.action,
-            b.reward,
-            b.discount,
-            self.flat_next_obs,
+            self.batch.row,
+            *outputs,
         )
-        if self.mask.shape[1]:
-            self.gather_masks(b.next_mask)
+
+    def gather(self) -> ReplayBatch:
+        """The batch of the rows drawn last, gathered anew."""
+        b = self.batch
+        stored = self.action, self.reward, self.kind
+        outputs = self.indices, b.action, b.reward, b.discount
+        gather_rows(b.row, self.lane_rows, self.n_step, self.gamma, 0, *stored, *outputs)
+        take_frames(self.obs, self.indices, self.flat_obs, self.flat_next_obs)
         return b
 
     def gather_masks(self, out: np.ndarray) -> None:

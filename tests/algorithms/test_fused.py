@@ -144,24 +144,7 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
 
 
 def gather_again(shadow: QLockstep) -> None:
-    from tenfold.memory.gathering import gather
-    from tenfold.memory.rows import Stored
-
-    r = shadow.plain.replay
-    b = r.batch
-    gather(
-        b.row,
-        r.lane_rows,
-        r.n_step,
-        r.frames,
-        r.gamma,
-        Stored(r.obs, r.action, r.reward, r.kind),
-        r.flat_obs,
-        b.action,
-        b.reward,
-        b.discount,
-        r.flat_next_obs,
-    )
+    shadow.plain.replay.gather()
 
 
 @pytest.mark.parametrize(

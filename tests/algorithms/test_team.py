@@ -20,7 +20,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock
-from tenfold.memory.rows import FINAL, TRUNCATED
+from tenfold.memory.replay_rows import FINAL, TRUNCATED
 
 IMPLICIT = {
     "distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)",

@@ -22,8 +22,8 @@ def test_every_module_with_a_fast_path_is_in_the_registry() -> None:
         "tenfold.ops.qlearning",
         "tenfold.ops.sampling",
         "tenfold.nets.layers",
-        "tenfold.memory.gathering",
-        "tenfold.memory.sampling",
+        "tenfold.memory.replay_gather",
+        "tenfold.memory.replay_rows",
     }
 
 

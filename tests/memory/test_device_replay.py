@@ -9,7 +9,7 @@ import torch
 
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.layout import ObsLayout
-from tenfold.memory.device_replay import DeviceReplay, sample_row_indices
+from tenfold.memory.device_replay import DeviceReplay
 from tenfold.memory.replay import Replay
 
 LANES = 3
@@ -33,7 +33,7 @@ def same_batch(replay: Replay, mirror: DeviceReplay, frames: int) -> None:
     counts, tree = replay.count.copy(), replay.tree.copy()
     places = np.zeros((2, 16, frames), np.int64)
     out = [places, np.zeros(16, np.int64), *np.ones((3, 16), np.float32)]
-    sample_row_indices(replay, 0.7, 0, out)
+    replay.sample_indices(0.7, 0, out)
     rows = replay.batch.row.copy()
     replay.count[:], replay.tree[:] = counts, tree
     batch = replay.sample(0.7)

@@ -12,7 +12,7 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay, replay_bytes
-from tenfold.memory.rows import FINAL
+from tenfold.memory.replay_rows import FINAL
 
 ONE = ObsLayout((1,), np.dtype(np.float32), (1,), 1.0)
 

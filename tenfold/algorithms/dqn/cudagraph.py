@@ -14,7 +14,6 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
-from tenfold.memory.device_replay import sample_row_indices
 from tenfold.memory.replay import Replay
 from tenfold.memory.staging import Shapes, StagingBuffer
 
@@ -74,7 +73,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
         return found
 
     def drawn_of(self, part: dict[str, np.ndarray], member: int) -> tuple[Any, ...]:
-        """One agent: what `sample_row_indices` writes, fractions and noise with their purposes."""
+        """One agent: what `sample_indices` writes, fractions and noise with their purposes."""
         own = {
             name: part[name][member] if self.agent.members > 1 else part[name]
             for name in part
@@ -100,7 +99,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
         for k in range(count):
             for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
                 rows, fractions, noise, next_mask = drawn[k][m]
-                sample_row_indices(memory, beta, m * self.mirror.rows, rows)
+                memory.sample_indices(beta, m * self.mirror.rows, rows)
                 if next_mask is not None:
                     memory.gather_masks(next_mask)
                 for purpose, out in fractions:

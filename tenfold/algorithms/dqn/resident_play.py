@@ -1,11 +1,11 @@
 """Acting and storing of the resident engine: a step of every environment, into the rows of the
-replay memory, as `memory.rows.add_rows` writes them."""
+replay memory, as `memory.replay_rows.add_rows` writes them."""
 
 import triton.language as tl
 
 from tenfold.algorithms.dqn import resident_td as td
 from tenfold.algorithms.dqn.resident_arrays import CHOICE, COIN, EXPLORE, Lanes
-from tenfold.memory.rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED
+from tenfold.memory.replay_rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED
 from tenfold.ops.device import sampling
 from tenfold.ops.device.episodes import (
     any_of,
@@ -99,7 +99,7 @@ def store_obs(a, row, there, rows, S: tl.constexpr):
 
 @gpu_kernel
 def play(a, lanes, counts, action, ready_next, S: tl.constexpr):
-    """One step of every environment, stored as `memory.rows.add_rows` does. `ready_next` says
+    """One step of every environment, stored as `replay_rows.add_rows` does. `ready_next` says
     whether the next row of each lane is ready, which takes a while to load."""
     lane, live, base = lanes.lane, lanes.live, lanes.lane * S.length
     state, won, terminated = S.task.advance(lanes.state, action)

@@ -19,7 +19,7 @@ from tenfold.algorithms.dqn.resident_arrays import (
     Nets,
 )
 from tenfold.algorithms.dqn.resident_play import IS_STEP, IS_TERMINATED
-from tenfold.memory.sampling import ATTEMPTS
+from tenfold.memory.replay_rows import ATTEMPTS
 from tenfold.ops.device import network, sampling
 from tenfold.ops.device.language import gpu_kernel, schedule_at, uniform
 

@@ -34,7 +34,7 @@ from tenfold.engines.fused import (
     zeros,
 )
 from tenfold.envs.control import play_all
-from tenfold.memory.sampling import set_priorities
+from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.categorical import base_of, categorical_gradient, mean_of, softmax_of
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_count

@@ -53,7 +53,7 @@ from tenfold.engines.fused import (
     one_round,
 )
 from tenfold.envs.control import play_all
-from tenfold.memory.sampling import set_priorities
+from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import polyak_numba
 from tenfold.ops.critics import (
     discrete_actor_gradient,

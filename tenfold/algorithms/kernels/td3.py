@@ -44,7 +44,7 @@ from tenfold.engines.fused import (
     one_round,
 )
 from tenfold.envs.control import play_all
-from tenfold.memory.sampling import set_priorities
+from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import polyak_numba
 from tenfold.ops.critics import soft_target
 from tenfold.ops.mlp import mlp_forward, parameter_total
