@@ -159,7 +159,7 @@ def actor_turns(
 ) -> dict[str, Callable[[], int]]:
     """100 turns of an actor's world, ours and theirs."""
     actor = Actor(place.run, 0)
-    actor.follow(place.agent)
+    actor.bind_agent(place.agent)
     row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
     flat = place.agent.online.flat.numpy()
     weights, letters = (

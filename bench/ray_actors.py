@@ -55,7 +55,7 @@ class Watched:
     def __call__(self) -> int:
         start, used = time.perf_counter(), time.process_time()
         steps = self.turn()
-        self.place.pool.hold()
+        self.place.pool.pause()
         self.shares.append((time.process_time() - used) / (time.perf_counter() - start))
         return steps
 

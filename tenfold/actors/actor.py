@@ -1,6 +1,6 @@
-"""An actor: some of a run's environments, stepped by the run's policy. The same code acts in this
-process and in another. Also what actors bring, and a look at it before the first update: what is
-wrong there no loss will show."""
+"""An actor: some of a run's environments, stepped by the run's policy. The same code runs in the
+learner's process and in others. Also the batches that actors deliver, and a check of the first
+rows before the first update, for mistakes that no loss would show."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 # what a step leaves in an adapter's arrays
-STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")
-MASKS = ("mask", "final_mask")  # where there are any
+STEP_FIELDS = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")
+MASK_FIELDS = ("mask", "final_mask")  # where there are any
 # what the environments of all actors have in common
-COMMON = (
+SHARED_ATTRIBUTES = (
     "name",
     "action_space",
     "layout",
@@ -55,8 +55,8 @@ class Actor:
         self.rounds = 0
         self.seconds = np.zeros(3)
 
-    def follow(self, agent: Any) -> None:
-        """Acts by this agent's networks from now on, by draws of its own."""
+    def bind_agent(self, agent: Any) -> None:
+        """Uses this agent's networks from now on, with random draws of its own."""
         self.agent = agent.for_actor(self.index)
         self.acting = self.algorithm.make_acting(self.run, self.agent, self.envs)
 
@@ -64,7 +64,7 @@ class Actor:
         """A row: one step of all its environments."""
         envs, lanes = self.envs, self.envs.num_envs
         fields: dict[str, Any] = {
-            name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP
+            name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP_FIELDS
         }
         fields |= self.algorithm.row_fields(self.run, envs)
         # returns of lanes and lengths of worlds whose episode ended, else 0; whether it was a
@@ -79,14 +79,14 @@ class Actor:
         }
 
     def advance(self, step: int, row: "Row", version: int = 0) -> None:
-        """Chooses actions, steps, and writes down what came of it. `step` sets the schedules."""
+        """Chooses actions, steps the environments and fills `row`. `step` sets the schedules."""
         start, envs = perf_counter(), self.envs
         action = self.acting.act(row, step, self.rounds)
         chosen = perf_counter()
         envs.step(action)
-        for name in STEP:
+        for name in STEP_FIELDS:
             row[name][...] = getattr(envs, name)
-        for name in MASKS:
+        for name in MASK_FIELDS:
             if name in row:
                 row[name][...] = getattr(envs, name)
         if envs.components is not None and "components" in row:
@@ -105,7 +105,7 @@ class Actor:
         row["version"][...], row["acted"][...], row["seconds"][...] = version, end, self.seconds
 
     def state(self) -> dict[str, np.ndarray]:
-        """What `restore` needs."""
+        """The arrays that `restore` needs."""
         return (
             {f"envs.{name}": value for name, value in self.envs.state().items()}
             | {f"frames.{name}": value for name, value in self.acting.state().items()}
@@ -115,13 +115,13 @@ class Actor:
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """False where the environments could not be restored exactly."""
         self.rounds = int(state["rounds"])
-        exact = self.envs.restore(part_of(state, "envs."))
-        self.acting.restore(part_of(state, "frames."), exact)
+        exact = self.envs.restore(with_prefix(state, "envs."))
+        self.acting.restore(with_prefix(state, "frames."), exact)
         return exact
 
 
 class SimpleActing:
-    """How an actor acts that sees what the environments show, and has no state."""
+    """Acting on the environments' observations as they are, without a state."""
 
     def __init__(self, agent: Any, envs: Environments) -> None:
         self.agent, self.envs = agent, envs
@@ -137,14 +137,14 @@ class SimpleActing:
 
 
 def sample_actor(run: Run) -> Actor:
-    """The first actor, to see what its environments are like; one that hangs while they are made is
-    an error."""
+    """The first actor, made to learn what its environments are like. Environments that hang while
+    they are made are an error."""
     with within(max(run.patience, MAKING), f"{run.env} was not made"):
         return Actor(run, 0)
 
 
-def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """What stands under names with this prefix."""
+def with_prefix(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The entries whose names begin with this prefix, without it."""
     return {
         name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
     }
@@ -152,20 +152,19 @@ def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 @dataclass
 class TransitionBatch:
-    """What an actor brought: a row; nothing, where the row is in its place already; or (`begins`)
-    the first observations of an actor that started anew."""
+    """What an actor delivered: a row; an empty one where the learner's engine has stored it; or, with `is_reset`, the first observations of an actor that was started again."""
 
     actor: int
     first: int  # of its worlds, among all of the run
     row: "Row"
-    begins: bool = False
+    is_reset: bool = False
     finished: list[Episode] = field(default_factory=list)  # where there is no row to tell of them
 
 
 def episodes(part: TransitionBatch, agents: int) -> Iterator[Episode]:
-    """Those that ended with what an actor brought."""
+    """The episodes that ended in a batch."""
     yield from part.finished
-    if part.begins or not part.row:
+    if part.is_reset or not part.row:
         return
     row, worlds = part.row, len(part.row["length"])
     for w in row["length"].nonzero()[0].tolist():
@@ -184,11 +183,11 @@ class StackedEnvs(Environments):
     one adapter would have them."""
 
     def __init__(self, like: Environments, actors: int) -> None:
-        for name in COMMON:
+        for name in SHARED_ATTRIBUTES:
             setattr(self, name, getattr(like, name))
         self.first, self.finished = 0, []
         self.worlds, self.num_envs = like.worlds * actors, like.num_envs * actors
-        for name in STEP:
+        for name in STEP_FIELDS:
             own = getattr(like, name)
             setattr(self, name, np.zeros((self.num_envs, *own.shape[1:]), own.dtype))
         self.mask = self.final_mask = self.components = None
@@ -197,7 +196,7 @@ class StackedEnvs(Environments):
         if like.component_names:
             self.components = np.zeros((self.num_envs, len(like.component_names)), np.float32)
 
-    def put(self, first: int, name: str, value: np.ndarray) -> None:
+    def write(self, first: int, name: str, value: np.ndarray) -> None:
         """An actor's array into its lanes."""
         self.lanes(getattr(self, name), first, len(value) // self.agents)[...] = value.reshape(
             self.agents, -1, *value.shape[1:]
@@ -211,22 +210,22 @@ class StackedEnvs(Environments):
 ROWS = 10_000  # looked at, at most
 
 
-def first_look(parts: Sequence[Replay]) -> str:
+def check_first_rows(parts: Sequence[Replay]) -> str:
     """One sentence about the rows that can be drawn; rows that cannot be right are an error."""
-    places = [np.flatnonzero(part.ready)[: ROWS // len(parts)] for part in parts]
+    indices = [np.flatnonzero(part.ready)[: ROWS // len(parts)] for part in parts]
     obs, reward, action, kind = (
         np.concatenate(
-            [getattr(part, name)[place] for part, place in zip(parts, places, strict=True)]
+            [getattr(part, name)[rows] for part, rows in zip(parts, indices, strict=True)]
         )
         for name in ("obs", "reward", "action", "kind")
     )
     actions = (
-        numbers_in(action) if action.ndim > 1 else f"{len(np.unique(action))} distinct actions"
+        describe_reals(action) if action.ndim > 1 else f"{len(np.unique(action))} distinct actions"
     )
-    return judged(obs, reward, kind == TERMINATED, actions)
+    return check_rows(obs, reward, kind == TERMINATED, actions)
 
 
-def first_rollout(rollout: Rollout) -> str:
+def check_first_rollout(rollout: Rollout) -> str:
     """The same about a full rollout, with its observations as the policy saw them."""
     steps = rollout.weight > 0
     obs, reward, chosen, real = (
@@ -237,16 +236,16 @@ def first_rollout(rollout: Rollout) -> str:
     if chosen.size:
         actions.append(f"{len(np.unique(chosen, axis=0))} distinct actions")
     if real.size:
-        actions.append(numbers_in(real))
-    return judged(obs.reshape(len(obs), -1), reward, terminal, "; ".join(actions))
+        actions.append(describe_reals(real))
+    return check_rows(obs.reshape(len(obs), -1), reward, terminal, "; ".join(actions))
 
 
-def numbers_in(real: np.ndarray) -> str:
+def describe_reals(real: np.ndarray) -> str:
     """Of actions, in words."""
     return f"numbers {real.min():.4g} to {real.max():.4g}, deviation {real.std():.4g}"
 
 
-def judged(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, actions: str) -> str:
+def check_rows(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, actions: str) -> str:
     """The sentence about rows [N, F] of observations and what came of them, or the error."""
     if not len(obs):
         return "first batch: no rows"

@@ -1,5 +1,5 @@
-"""An actor's process: what it shares with the learner, its whole life, and how the learner starts
-it, asks it, listens to it and ends it."""
+"""An actor's process: the memory it shares with the learner, its main function, and the learner's
+side of it: start, request, receive, stop."""
 
 import contextlib
 import multiprocessing
@@ -20,13 +20,13 @@ from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights, wait_for
 
-# words of an actor's line: rounds it may play, the global step, whether to end, questions asked
-LET, STEP, STOP, ASK = range(4)
+# words of the shared line: rounds the actor may play, the global step, whether to stop, requests
+STEP_BUDGET, GLOBAL_STEP, STOP, REQUESTS = range(4)
 
 
 @dataclass
 class SharedChannel:
-    """What the learner and one actor share."""
+    """The memory that the learner and one actor share."""
 
     index: int
     ring: Ring
@@ -52,7 +52,7 @@ class SharedChannel:
         return self.base + self.ring.published
 
     @property
-    def taken(self) -> int:
+    def rounds_taken(self) -> int:
         """Rounds whose rows the learner has."""
         return self.played - self.ring.available()
 
@@ -63,26 +63,26 @@ class SharedChannel:
         self.bell.close()
 
 
-def act_for_learner(
+def run_actor_process(
     settings: dict[str, Any],
-    link: SharedChannel,
+    channel: SharedChannel,
     weights: SharedWeights,
     talk: Connection,
     rounds: int,
 ) -> None:
-    """The whole life of an actor's process."""
+    """Main function of an actor's process."""
     actor = None
     try:
         talk.send(("awake",))
         run = Run.of(settings)
         set_threads(1)
-        actor = Actor(run, link.index)
+        actor = Actor(run, channel.index)
         actor.rounds = rounds
-        link.ring.require(actor.schema(), run.env)
+        channel.ring.require(actor.schema(), run.env)
         agent = actor.algorithm.make_agent(Run.of(settings | {"device": "cpu"}), actor.envs.spec)
-        actor.follow(agent)
+        actor.bind_agent(agent)
         talk.send(("begin", actor.envs.obs, actor.envs.mask))
-        serve(actor, agent, link, weights, talk)
+        serve(actor, agent, channel, weights, talk)
     except UserError as error:
         talk.send(("error", str(error), ""))
     except BaseException as error:
@@ -95,42 +95,46 @@ def act_for_learner(
 
 
 def serve(
-    actor: Actor, agent: Any, link: SharedChannel, weights: SharedWeights, talk: Connection
+    actor: Actor, agent: Any, channel: SharedChannel, weights: SharedWeights, talk: Connection
 ) -> None:
-    """Rounds as the learner lets them happen, and answers between them."""
-    newest, words, answered = agent.published(), link.words, 0
+    """Plays rounds while the learner's budget lasts, and answers requests between them."""
+    newest, words, answered = agent.published(), channel.words, 0
     while True:
         before = perf_counter()
-        link.bell.until(
-            lambda: bool(words[STOP]) or words[ASK] != answered or actor.rounds < words[LET],  # noqa: B023
+        channel.bell.until(
+            lambda: (
+                bool(words[STOP])
+                or words[REQUESTS] != answered
+                or actor.rounds < words[STEP_BUDGET]
+            ),
             None,
         )
         if words[STOP]:
             return
-        if words[ASK] != answered:
+        if words[REQUESTS] != answered:
             answered += 1
             talk.send(answer(actor, *talk.recv()))
             continue
         slot = None
         while slot is None:  # full: the learner is behind
-            slot = link.ring.slot(0.5)
+            slot = channel.ring.slot(0.5)
             if words[STOP]:
                 return
-            if slot is None and words[ASK] != answered:
+            if slot is None and words[REQUESTS] != answered:
                 break
         if slot is None:
             continue
         actor.seconds[WAIT] += perf_counter() - before
         if weights.read(newest):
             agent.adopt(newest)
-        actor.advance(words[STEP], slot, weights.version)
-        link.ring.publish()
+        actor.advance(words[GLOBAL_STEP], slot, weights.version)
+        channel.ring.publish()
 
 
-def answer(actor: Actor, what: str, *given: Any) -> tuple[Any, ...]:
-    """To a question between two rounds; it bears the question's name."""
+def answer(actor: Actor, what: str, *arguments: Any) -> tuple[Any, ...]:
+    """The reply to a request; its first item is the request's name."""
     if what == "restore":
-        return what, actor.restore(*given), actor.envs.obs, actor.envs.mask
+        return what, actor.restore(*arguments), actor.envs.obs, actor.envs.mask
     return (what, actor.state()) if what == "state" else (what,)
 
 
@@ -140,30 +144,30 @@ FAREWELL = 3.0  # seconds for a child to end before it is killed
 class ActorProcess:
     """The process of one actor, or none."""
 
-    def __init__(self, link: SharedChannel) -> None:
-        self.link = link
+    def __init__(self, channel: SharedChannel) -> None:
+        self.channel = channel
         self.process: Any = None
         self.talk: Any = None
-        self.greeted = False  # it has told its first observations
+        self.connected = False  # it has sent its first observations
         self.warm = False  # it has played a row: the first loads kernels
-        self.asked = 0
+        self.requests = 0
 
     def start(self, run: Run, weights: SharedWeights) -> None:
-        context, link = multiprocessing.get_context("spawn"), self.link
+        context, channel = multiprocessing.get_context("spawn"), self.channel
         here, there = context.Pipe()
-        self.asked = link.words[ASK] = 0
+        self.requests = channel.words[REQUESTS] = 0
         # no daemon: environments may have children
         process = context.Process(
             target=enter,
-            name=link.name,
+            name=channel.name,
             args=(
                 signal.SIG_IGN,
-                act_for_learner,
+                run_actor_process,
                 to_mapping(run),
-                link,
+                channel,
                 weights,
                 there,
-                link.taken,
+                channel.rounds_taken,
             ),
         )
         with spawning():
@@ -175,44 +179,46 @@ class ActorProcess:
         """Ends the process, if it has not ended, and lets go of it."""
         process, talk = self.process, self.talk
         self.process = self.talk = None
-        self.greeted = self.warm = False
+        self.connected = self.warm = False
         if process:
             process.kill()
             process.join()
             process.close()
             talk.close()
 
-    def ask(self, what: str, *given: Any) -> None:
-        """The bell rings first: what is given may be more than a pipe holds, and then somebody must
-        be reading."""
-        self.asked += 1
-        self.link.words[ASK] = self.asked
-        self.link.bell.give()
+    def request(self, what: str, *arguments: Any) -> None:
+        """Wakes the actor first: the arguments may be more than a pipe holds, and then it must be
+        reading."""
+        self.requests += 1
+        self.channel.words[REQUESTS] = self.requests
+        self.channel.bell.give()
         with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
-            self.talk.send((what, *given))
+            self.talk.send((what, *arguments))
 
-    def hear(self, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
-        """What it says of this kind within some seconds; or it is lost."""
+    def recv(self, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
+        """Its reply of this kind; ActorLost where it dies or takes longer than `seconds`."""
         end = monotonic() + seconds
         while wait_for([self.talk.fileno(), self.process.sentinel], end - monotonic()):
-            said: tuple[Any, ...] = ("error",)
+            reply: tuple[Any, ...] = ("error",)
             with contextlib.suppress(EOFError, OSError):
-                said = self.talk.recv() if self.talk.poll() else said
-            if said[0] == kind:
-                return said
-            if said[0] == "error":
-                raise ActorLost(f"stopped: {said[1]}", said[2]) if said[1:] else self.exit_reason()
+                reply = self.talk.recv() if self.talk.poll() else reply
+            if reply[0] == kind:
+                return reply
+            if reply[0] == "error":
+                raise (
+                    ActorLost(f"stopped: {reply[1]}", reply[2]) if reply[1:] else self.exit_reason()
+                )
         raise too_slow(deed, seconds)
 
     def exit_reason(self) -> ActorLost:
-        """What it said last where it ended, or else how it ended."""
+        """The error it sent before it ended, or else how it ended."""
         with contextlib.suppress(EOFError, OSError):
             while self.talk.poll():
-                kind, *rest = self.talk.recv()
+                kind, *details = self.talk.recv()
                 if kind == "error":
-                    return ActorLost(f"stopped: {rest[0]}", rest[1])
+                    return ActorLost(f"stopped: {details[0]}", details[1])
         self.process.join(FAREWELL)  # its pipe may end a moment before it does
         code = self.process.exitcode
         if code is None:
             return ActorLost("no longer answers")
-        return ActorLost(how_it_ended(code, self.greeted))
+        return ActorLost(how_it_ended(code, self.connected))

@@ -7,7 +7,7 @@ several actors, stepped one after another, each with its own random draws: the r
 
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -21,8 +21,8 @@ from tenfold.actors.actor import (
     Actor,
     StackedEnvs,
     TransitionBatch,
-    part_of,
     sample_actor,
+    with_prefix,
 )
 from tenfold.actors.wrappers import RewardTransformEnvs, environments_of
 from tenfold.config.run import Run
@@ -30,6 +30,7 @@ from tenfold.core.processes import within
 from tenfold.core.protocols import ActorPool
 from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
+from tenfold.envs.adapter import Environments
 from tenfold.memory.frames import FrameStack
 from tenfold.ops.rewards import RewardForm
 
@@ -49,11 +50,11 @@ class InProcessPool:
         """Steps bring rewards in this form from now on."""
         self.envs = RewardTransformEnvs(self.envs, form)
 
-    def follow(self, agent: Any, explore: Explore) -> np.ndarray:
-        """Begins: `explore` gives actions for the rows that are returned, of every round anew."""
+    def bind_agent(self, agent: Any, explore: Explore) -> np.ndarray:
+        """Starts: `explore` returns actions for the rows that this returns, in every round."""
         self.explore = explore
-        self.seen = FrameStack(agent.frames // self.envs.layout.frames, self.envs)
-        return self.seen.rows
+        self.stack = FrameStack(agent.frames // self.envs.layout.frames, self.envs)
+        return self.stack.rows
 
     def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[TransitionBatch]:
         """One step of all environments; its row is what they and the engine hold already."""
@@ -62,15 +63,15 @@ class InProcessPool:
         self.envs.step(action)
         clock.lap("env")
         yield TransitionBatch(0, 0, {}, finished=self.envs.finished)
-        self.seen.step()
+        self.stack.step()
 
     def rounds_until(self, step: int, end: int) -> int:
         return 1
 
-    def hold(self) -> int:
+    def pause(self) -> int:
         return 0
 
-    def settle(self) -> Iterator[TransitionBatch]:
+    def drain(self) -> Iterator[TransitionBatch]:
         return iter(())
 
     def publish(self, agent: Any, step: int, clock: Clock) -> None:
@@ -80,74 +81,37 @@ class InProcessPool:
         return {}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        return {"envs": self.envs.state(), "frames": self.seen.state()}
+        return {"envs": self.envs.state(), "frames": self.stack.state()}
 
     def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
         exact = self.envs.restore(state["envs"])
-        self.seen.restore(state.get("frames", {}), exact)
+        self.stack.restore(state.get("frames", {}), exact)
         return exact
 
     def close(self) -> None:
         self.envs.close()
 
 
-class SerialActors:
-    """Actors that act when the learner asks, all of them once a round."""
+class PoolBase:
+    """What pools of several actors share: the latest step of all their environments, and what the
+    metrics say about actors."""
 
     direct, asynchronous = False, False
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def prepare(self, run: Run, envs: Environments) -> None:
+        """`envs`: those of one actor."""
+        self.run, self.worlds = run, envs.worlds
         self.notices: list[str] = []  # about actors that were lost and replaced
-        self.actors = [Actor(run, index) for index in range(run.actors)]
-        self.envs = StackedEnvs(self.actors[0].envs, run.actors)
-        self.rows = [
-            {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
-            for actor in self.actors
-        ]
+        self.envs = StackedEnvs(envs, run.actors)
         self.spent = np.zeros((run.actors, 3))  # seconds of each actor, by ACT, ENV and WAIT
         # of the rows since the last report, in versions and seconds
         self.ages: list[tuple[int, float]] = []
 
-    def foresee(self, run: Run) -> None:
-        """Instead of actors here: what those elsewhere will bring, by one that is made and left."""
-        self.run, probe = run, sample_actor(run)
-        self.envs, self.schema = StackedEnvs(probe.envs, run.actors), probe.schema()
-        self.worlds = probe.envs.worlds
-        probe.envs.close()
-        self.spent, self.ages, self.notices = np.zeros((run.actors, 3)), [], []
-        # rows of all actors make one row of a rollout
-        self.rollouts = algorithm(run.agent.name).on_policy
-        self.together = self.rollouts or run.steps_ahead == 0  # a round is a row of every actor
-        self.asynchronous = not self.together
-        self.began: list[TransitionBatch] = []  # of actors that were started again
-
-    def begins(self, index: int) -> TransitionBatch:
-        """What is seen first by an actor that was started again."""
-        first, seen = index * self.worlds, {"obs": self.envs.obs}
-        if self.envs.mask is not None:
-            seen["mask"] = self.envs.mask
-        own = {
-            name: self.envs.lanes(each, first, self.worlds).reshape(-1, *each.shape[1:]).copy()
-            for name, each in seen.items()
-        }
-        return TransitionBatch(index, first, own, begins=True)
-
-    def follow(self, agent: Any, explore: Explore) -> None:
-        """Begins, with this agent's networks."""
-        for actor in self.actors:
-            actor.follow(agent)
-        self.see_first()
-
-    def see_first(self) -> None:
-        for actor in self.actors:
-            self.see(actor.first, actor.envs.obs, actor.envs.mask)
-
-    def see(self, first: int, obs: np.ndarray, mask: np.ndarray | None) -> None:
-        """What will be acted on next."""
-        self.envs.put(first, "obs", obs)
+    def write_first(self, first: int, obs: np.ndarray, mask: np.ndarray | None) -> None:
+        """The observations that an actor acts on next."""
+        self.envs.write(first, "obs", obs)
         if mask is not None:
-            self.envs.put(first, "mask", mask)
+            self.envs.write(first, "mask", mask)
 
     def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[TransitionBatch]:
         """A row of every actor. `left`: rounds that may be played until the learner publishes
@@ -157,36 +121,27 @@ class SerialActors:
             yield part
 
     def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
-        for actor, row in zip(self.actors, self.rows, strict=True):
-            actor.advance(step, row)
-            self.spent[actor.index] = actor.seconds
-            self.see(actor.first, row["obs"], row.get("mask"))
-            yield TransitionBatch(actor.index, actor.first, row)
+        raise NotImplementedError
 
     def rounds_until(self, step: int, end: int) -> int:
         """Rounds that all actors play from one step to another, at least one."""
         return max(-((step - end) // self.envs.worlds), 1)
 
-    def hold(self) -> int:
-        """Brings actors to rest where they are, and says how many rounds the furthest is ahead."""
+    def pause(self) -> int:
+        """Pauses all actors; returns the largest number of buffered rounds."""
         return 0
 
-    def settle(self) -> Iterator[TransitionBatch]:
-        """Brings actors to rest; what they were ahead by comes out."""
+    def drain(self) -> Iterator[TransitionBatch]:
+        """Pauses all actors; yields the rows that are buffered."""
         return iter(())
-
-    def publish(self, agent: Any, step: int, clock: Clock) -> None:
-        """Actors act by what the agent has learned now: here by its own networks."""
-        clock.start()
-        clock.lap("publish")
 
     def report(self) -> dict[str, float]:
         """For the metrics: where actors' time goes, and how old the policies were that acted since
         the last report."""
         total = float(self.spent.sum()) or 1.0
         shares = {
-            f"actors_{name}": float(self.spent[:, place].sum()) / total
-            for place, name in ((ACT, "act"), (ENV, "env"), (WAIT, "wait"))
+            f"actors_{name}": float(self.spent[:, column].sum()) / total
+            for column, name in ((ACT, "act"), (ENV, "env"), (WAIT, "wait"))
         }
         if not self.ages:
             return shares
@@ -198,24 +153,64 @@ class SerialActors:
             "policy_age_seconds": float(seconds.mean()),
         }
 
+
+def joined_states(states: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The states of all actors, each name behind its actor's index."""
+    return {
+        f"{index}.{name}": value
+        for index, state in enumerate(states)
+        for name, value in state.items()
+    }
+
+
+class SerialActors(PoolBase):
+    """Actors in the learner's process, which all act once a round."""
+
+    def __init__(self, run: Run) -> None:
+        self.actors = [Actor(run, index) for index in range(run.actors)]
+        self.prepare(run, self.actors[0].envs)
+        self.rows = [empty_row(actor) for actor in self.actors]
+
+    def bind_agent(self, agent: Any, explore: Explore) -> None:
+        """Starts with this agent's networks."""
+        for actor in self.actors:
+            actor.bind_agent(agent)
+        self.write_all_first()
+
+    def write_all_first(self) -> None:
+        for actor in self.actors:
+            self.write_first(actor.first, actor.envs.obs, actor.envs.mask)
+
+    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
+        for actor, row in zip(self.actors, self.rows, strict=True):
+            actor.advance(step, row)
+            self.spent[actor.index] = actor.seconds
+            self.write_first(actor.first, row["obs"], row.get("mask"))
+            yield TransitionBatch(actor.index, actor.first, row)
+
+    def publish(self, agent: Any, step: int, clock: Clock) -> None:
+        """Actors use the learner's own networks."""
+        clock.start()
+        clock.lap("publish")
+
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        found = {
-            f"{actor.index}.{name}": value
-            for actor in self.actors
-            for name, value in actor.state().items()
-        }
-        return {"envs": found}
+        return {"envs": joined_states([actor.state() for actor in self.actors])}
 
     def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
-        """Goes on with what the agent has learned by `step`. False where environments could not be
-        restored exactly."""
-        exact = [actor.restore(part_of(state["envs"], f"{actor.index}.")) for actor in self.actors]
-        self.see_first()
+        """False where environments could not be restored exactly."""
+        exact = [
+            actor.restore(with_prefix(state["envs"], f"{actor.index}.")) for actor in self.actors
+        ]
+        self.write_all_first()
         return all(exact)
 
     def close(self) -> None:
         for actor in self.actors:
             actor.envs.close()
+
+
+def empty_row(actor: Actor) -> dict[str, np.ndarray]:
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
 
 
 # seconds of an actor's round, acting and stepping, from which a process of its own pays
@@ -259,7 +254,7 @@ def by_cost(run: Run) -> tuple[ActorPool, str]:
     return in_processes(run), f"{run.actors} actors in processes: {words}"
 
 
-def in_processes(run: Run) -> SerialActors:
+def in_processes(run: Run) -> ActorPool:
     from tenfold.actors.process_pool import ProcessPool  # here: a serial run needs none of it
 
     return ProcessPool(run)
@@ -268,14 +263,13 @@ def in_processes(run: Run) -> SerialActors:
 def round_seconds(run: Run) -> float:
     """The median time in which an actor chooses actions and steps its environments."""
     actor = sample_actor(run)
-    actor.follow(actor.algorithm.make_agent(replace(run, device="cpu"), actor.envs.spec))
-    row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
-    found: list[float] = []
+    actor.bind_agent(actor.algorithm.make_agent(replace(run, device="cpu"), actor.envs.spec))
+    row, times = empty_row(actor), list[float]()
     end = perf_counter() + LOOK
-    while len(found) < 5 or (perf_counter() < end and len(found) < 1000):
+    while len(times) < 5 or (perf_counter() < end and len(times) < 1000):
         start = perf_counter()
         with within(max(run.patience, COMPILING), f"{run.env} has not finished a step"):
             actor.advance(run.steps, row)  # exploring as little as it will
-        found.append(perf_counter() - start)
+        times.append(perf_counter() - start)
     actor.envs.close()
-    return statistics.median(found)
+    return statistics.median(times)

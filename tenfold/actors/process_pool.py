@@ -27,10 +27,10 @@ import numpy as np
 
 from tenfold.actors.actor import MAKING, TransitionBatch
 from tenfold.actors.actor_process import (
-    ASK,
     FAREWELL,
-    LET,
-    STEP,
+    GLOBAL_STEP,
+    REQUESTS,
+    STEP_BUDGET,
     STOP,
     ActorProcess,
     SharedChannel,
@@ -48,96 +48,88 @@ class ProcessPool(RemotePool):
 
     def __init__(self, run: Run) -> None:
         require_guard()
-        self.expect(run)
-        self.links: list[SharedChannel] = []
+        super().__init__(run)
+        self.remotes: list[SharedChannel] = []
         self.children: list[ActorProcess] = []
-
-    @property
-    def places(self) -> list[SharedChannel]:
-        return self.links
 
     # processes
 
-    def follow(self, agent: Any, explore: Explore) -> None:
+    def bind_agent(self, agent: Any, explore: Explore) -> None:
         atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
             self.weights = SharedWeights(agent.published().shape)
             self.weights.publish(agent.published(), 0)
             for index in range(self.run.actors):
                 name = f"actor {index}"
-                link = SharedChannel(
+                channel = SharedChannel(
                     index,
                     Ring(self.schema, self.run.steps_ahead + 1),
                     SharedBuffer(LINE, "an actor's words"),
                     SharedEvent(),
                     name,
                 )
-                for word in (LET, STEP, STOP, ASK):
-                    link.words[word] = 0
-                self.links.append(link)
-                self.children.append(ActorProcess(link))
-            for child in self.children:
-                child.start(self.run, self.weights)
-            self.greet_all()
+                for word in (STEP_BUDGET, GLOBAL_STEP, STOP, REQUESTS):
+                    channel.words[word] = 0
+                self.remotes.append(channel)
+                self.children.append(ActorProcess(channel))
+            for channel in self.remotes:
+                self.start(channel)
+            self.connect_all()
         except BaseException:
             self.close()
             raise
 
-    def greet(self, place: SharedChannel) -> None:
-        """Takes an actor's first observations."""
-        link, child = place, self.children[place.index]
-        child.hear("awake", START_UP, "started")
-        _, obs, mask = child.hear("begin", max(self.run.patience, MAKING), f"made {self.run.env}")
-        child.greeted = True
-        self.show(link, (obs, mask))
+    def connect_actor(self, remote: SharedChannel) -> None:
+        """Receives an actor's first observations."""
+        child = self.children[remote.index]
+        child.recv("awake", START_UP, "started")
+        _, obs, mask = child.recv("begin", max(self.run.patience, MAKING), f"made {self.run.env}")
+        child.connected = True
+        self.note_restart(remote, (obs, mask))
 
-    def replace(self, place: SharedChannel, fault: ActorLost) -> None:
-        link, index, first = place, place.index, place.index * self.worlds
-        child = self.children[index]
-        link.ring.take_over()
-        if link.ring.available():
-            self.losses.failures[index] = 0
-        while link.ring.available():  # rows it had finished are good
-            row = link.ring.peek(0)
+    def replace(self, remote: SharedChannel, fault: ActorLost) -> None:
+        channel, index, first = remote, remote.index, remote.index * self.worlds
+        channel.ring.take_over()
+        if channel.ring.available():
+            self.failures.counts[index] = 0
+        while channel.ring.available():  # rows it had finished are good
+            row = channel.ring.peek(0)
             assert row is not None
             if not self.rollouts:  # which must fit together
-                self.began.append(
+                self.restarted.append(
                     TransitionBatch(index, first, {k: v.copy() for k, v in row.items()})
                 )
-            link.ring.release()
-        while True:
-            child.dismiss()
-            self.notices.append(self.losses.judge(index, fault))
-            child.start(self.run, self.weights)
-            try:
-                self.greet(link)
-                break
-            except ActorLost as again:
-                fault = again
-        self.began.append(self.begins(index))
-        link.bell.give()
+            channel.ring.release()
+        self.restart(channel, fault)
+        channel.bell.give()
+
+    def start(self, remote: SharedChannel) -> None:
+        self.children[remote.index].start(self.run, self.weights)
+
+    def dismiss(self, remote: SharedChannel) -> None:
+        self.children[remote.index].dismiss()
 
     def kill(self) -> None:
         for child in self.children:
             child.dismiss()
 
     def close(self) -> None:
-        """Ends all children, kindly and then not, and lets go of what was shared."""
+        """Asks all children to stop, kills those that do not, and frees the shared memory."""
         try:
-            for link in self.links:
-                link.words[STOP] = 1
-                link.bell.give()
+            for channel in self.remotes:
+                channel.words[STOP] = 1
+                channel.bell.give()
             end = monotonic() + FAREWELL
             # the others are still importing: there is nothing to wait for
             for child in self.children:
-                if child.greeted:
+                if child.connected:
                     child.process.join(max(end - monotonic(), 0))
         finally:
             self.kill()
             atexit.unregister(self.kill)
-            for link in self.links:
-                link.close()
-            self.links, self.children = [], []
+            for channel in self.remotes:
+                channel.close()
+            self.remotes, self.children = [], []
             if hasattr(self, "weights"):
                 self.weights.close()
 
@@ -146,116 +138,120 @@ class ProcessPool(RemotePool):
     def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
-        slowest = min(link.taken for link in self.links)
-        for link in self.links:
-            link.words[STEP] = step
-            let = (
-                link.taken + left
-                if self.together
+        slowest = min(channel.rounds_taken for channel in self.remotes)
+        for channel in self.remotes:
+            channel.words[GLOBAL_STEP] = step
+            budget = (
+                channel.rounds_taken + left
+                if self.synchronous
                 else slowest + min(left, self.run.steps_ahead + 1)
             )
-            if link.words[LET] != let:
-                if link.played >= link.words[LET]:  # it had nothing to do until now
-                    self.heard[link.index] = monotonic()
-                link.words[LET] = let
-                link.bell.give()
+            if channel.words[STEP_BUDGET] != budget:
+                if channel.played >= channel.words[STEP_BUDGET]:  # it had nothing to do until now
+                    self.last_seen[channel.index] = monotonic()
+                channel.words[STEP_BUDGET] = budget
+                channel.bell.give()
         self.wait()
-        yield from self.taken(1 if self.together else self.run.steps_ahead + 1)
+        yield from self.available_rows(1 if self.synchronous else self.run.steps_ahead + 1)
 
-    def taken(self, most: int) -> Iterator[TransitionBatch]:
+    def available_rows(self, most: int) -> Iterator[TransitionBatch]:
         """Up to `most` rows of each actor that are there."""
-        while self.began:  # of actors that were started again
-            yield self.began.pop(0)
-        for link in self.links:
-            for _ in range(min(most, link.ring.available())):
-                row = link.ring.peek(0)
+        while self.restarted:  # of actors that were started again
+            yield self.restarted.pop(0)
+        for channel in self.remotes:
+            for _ in range(min(most, channel.ring.available())):
+                row = channel.ring.peek(0)
                 assert row is not None
-                self.note(link, row)
-                yield TransitionBatch(link.index, link.index * self.worlds, row)
-                link.ring.release()
+                self.note_row(channel, row)
+                yield TransitionBatch(channel.index, channel.index * self.worlds, row)
+                channel.ring.release()
 
-    def note(self, link: SharedChannel, row: dict[str, np.ndarray]) -> None:
+    def note_row(self, channel: SharedChannel, row: dict[str, np.ndarray]) -> None:
         now = perf_counter()
-        self.heard[link.index], self.losses.failures[link.index] = monotonic(), 0
-        self.children[link.index].warm = True
-        self.spent[link.index] = row["seconds"]
+        self.last_seen[channel.index], self.failures.counts[channel.index] = monotonic(), 0
+        self.children[channel.index].warm = True
+        self.spent[channel.index] = row["seconds"]
         self.ages.append((self.weights.newest - int(row["version"]), now - float(row["acted"])))
-        self.see(link.index * self.worlds, row["obs"], row.get("mask"))
+        self.write_first(channel.index * self.worlds, row["obs"], row.get("mask"))
 
     def wait(self) -> None:
         """Sleeps until there are rows enough, an actor died, or one has been silent for too
         long."""
         while True:
-            missing = [link for link in self.links if not link.ring.available()]
+            missing = [channel for channel in self.remotes if not channel.ring.available()]
             self.watch(missing)
-            if not missing or (not self.together and len(missing) < len(self.links)) or self.began:
+            if (
+                not missing
+                or (not self.synchronous and len(missing) < len(self.remotes))
+                or self.restarted
+            ):
                 return
             before = monotonic()
             left = max(
-                min(self.heard[link.index] + self.patience(link) for link in missing) - before, 0.01
+                min(self.last_seen[channel.index] + self.patience(channel) for channel in missing)
+                - before,
+                0.01,
             )
             rows, ends = (
-                [link.ring.data for link in missing],
+                [channel.ring.data for channel in missing],
                 [child.process.sentinel for child in self.children],
             )
-            for thing in wait_for([*rows, *ends], left):
-                if isinstance(thing, SharedEvent):
-                    thing.take()
+            for ready in wait_for([*rows, *ends], left):
+                if isinstance(ready, SharedEvent):
+                    ready.take()
             if monotonic() - before > left + ABSENT:
-                self.heard = [monotonic()] * len(self.links)
+                self.last_seen = [monotonic()] * len(self.remotes)
 
     def watch(self, missing: list[SharedChannel]) -> None:
-        """Actors that died, or that have not finished a step in time though nobody kept them from
-        it."""
+        """Replaces actors that died, or that have not finished a step in time."""
         for child in self.children:
             if child.process.exitcode is not None:
-                self.replace(child.link, child.exit_reason())
-        for link in missing:
-            if link.taken >= link.words[LET]:  # it waits for the others
-                self.heard[link.index] = monotonic()
+                self.replace(child.channel, child.exit_reason())
+        for channel in missing:
+            if channel.rounds_taken >= channel.words[STEP_BUDGET]:  # it waits for the others
+                self.last_seen[channel.index] = monotonic()
             if (
-                monotonic() - self.heard[link.index] > self.patience(link)
-                and not link.ring.available()
+                monotonic() - self.last_seen[channel.index] > self.patience(channel)
+                and not channel.ring.available()
             ):
                 self.replace(
-                    link, too_slow(f"finished a step of {self.run.env}", self.patience(link))
+                    channel, too_slow(f"finished a step of {self.run.env}", self.patience(channel))
                 )
 
-    def patience(self, link: SharedChannel) -> float:
+    def patience(self, channel: SharedChannel) -> float:
         """Seconds for an actor's step."""
-        warm = self.children[link.index].warm
+        warm = self.children[channel.index].warm
         return self.run.patience if warm else max(self.run.patience, MAKING)
 
-    # words
+    # requests
 
-    def put(self, place: SharedChannel, what: str, *given: Any) -> str:
-        self.children[place.index].ask(what, *given)
+    def send(self, remote: SharedChannel, what: str, *arguments: Any) -> str:
+        self.children[remote.index].request(what, *arguments)
         return what
 
-    def hear(self, place: SharedChannel, question: str, seconds: float, deed: str) -> Any:
-        """Where the answer is one thing, that."""
-        _, *said = self.children[place.index].hear(question, seconds, deed)
-        return said[0] if len(said) == 1 else tuple(said)
+    def recv(self, remote: SharedChannel, request: str, seconds: float, deed: str) -> Any:
+        """The reply's only item, or a tuple of several."""
+        _, *reply = self.children[remote.index].recv(request, seconds, deed)
+        return reply[0] if len(reply) == 1 else tuple(reply)
 
-    def rest(self, what: str) -> list[Any]:
-        """Lets nobody begin another round; answers come when all have finished the one they are
-        in."""
-        for link in self.links:
-            link.words[LET] = 0
-        return self.hear_all(
+    def finish_rounds(self, what: str) -> list[Any]:
+        """Lets no actor begin another round; the replies come when all have finished theirs."""
+        for channel in self.remotes:
+            channel.words[STEP_BUDGET] = 0
+        return self.request_all(
             what, self.run.patience, f"finished a step of {self.run.env}", lambda index: ()
         )
 
-    def hold(self) -> int:
-        self.rest("held")
-        return max(link.ring.available() for link in self.links)
+    def pause(self) -> int:
+        self.finish_rounds("held")
+        return max(channel.ring.available() for channel in self.remotes)
 
-    def settle(self) -> Iterator[TransitionBatch]:
-        self.states = self.rest("state")
-        yield from self.taken(self.run.steps_ahead + 1)
+    def drain(self) -> Iterator[TransitionBatch]:
+        self.states = self.finish_rounds("state")
+        yield from self.available_rows(self.run.steps_ahead + 1)
 
-    def go_on(self, place: SharedChannel, rounds: int) -> None:
-        place.base = rounds
+    def set_rounds(self, remote: SharedChannel, rounds: int) -> None:
+        remote.base = rounds
 
-    def renew(self, agent: Any, step: int) -> None:
+    def set_weights(self, agent: Any, step: int) -> None:
         self.weights.publish(agent.published(), step)

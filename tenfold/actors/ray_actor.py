@@ -1,5 +1,5 @@
-"""An actor in a process of Ray's: what it is asked, its rows as one array, and how it is known to
-the learner."""
+"""An actor in a Ray process: its remote methods, its rows as one array, and the learner's handle of
+it."""
 
 import contextlib
 import functools
@@ -38,13 +38,13 @@ def rows_of(batch: np.ndarray) -> list[Row]:
     return [{name: column[k, ...] for name, column in columns.items()} for k in range(len(batch))]
 
 
-def order_of(count: int, step: int, version: int, weights: bytes = b"") -> bytes:
+def pack_order(count: int, step: int, version: int, weights: bytes = b"") -> bytes:
     """What a call asks for, with the weights where they are small. Of all that Ray can carry, bytes
     cost it least: it looks into everything else."""
     return ORDER.pack(count, step, version) + weights
 
 
-def read_order(order: bytes) -> tuple[int, int, int, np.ndarray | None]:
+def unpack_order(order: bytes) -> tuple[int, int, int, np.ndarray | None]:
     """Rows, step, version, and the weights as bytes, if they are in there."""
     count, step, version = ORDER.unpack_from(order)
     small = np.frombuffer(order, np.uint8, offset=ORDER.size) if len(order) > ORDER.size else None
@@ -56,15 +56,15 @@ def small_enough(batch: np.ndarray) -> bytes | np.ndarray:
     return batch.tobytes() if batch.nbytes < INLINE else batch.view(np.uint8)
 
 
-def told(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What is raised over there comes here in words: exceptions of an environment's own module
-    could not even be read. Bytes come as they are."""
+def errors_as_values(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Exceptions are returned as text: those of an environment's own module could not be unpickled
+    by the learner. Bytes are returned as they are."""
 
     @functools.wraps(method)
-    def answer(*given: Any) -> Any:
+    def answer(*arguments: Any) -> Any:
         try:
-            said = method(*given)
-            return said if isinstance(said, bytes) else ("well", said)
+            reply = method(*arguments)
+            return reply if isinstance(reply, bytes) else ("well", reply)
         except UserError as error:
             return ("error", str(error), "")
         except Exception as error:
@@ -81,11 +81,11 @@ class RemoteActor:
         self.settings, self.index, self.rounds = settings, index, rounds
         multiprocessing.current_process().name = f"actor {index}"
 
-    def hello(self) -> tuple[str, dict[str, str]]:
+    def describe_node(self) -> tuple[str, dict[str, str]]:
         """Its node, and what is installed there."""
         return require_ray().get_runtime_context().get_node_id(), versions()
 
-    @told
+    @errors_as_values
     def begin(self, schema: Schema) -> tuple[np.ndarray, np.ndarray | None]:
         """Makes its environments; what they show first."""
         run = Run.of(self.settings)
@@ -96,15 +96,15 @@ class RemoteActor:
         self.row = packed(schema)
         own = Run.of(self.settings | {"device": "cpu"})
         self.agent = actor.algorithm.make_agent(own, actor.envs.spec)
-        actor.follow(self.agent)
+        actor.bind_agent(self.agent)
         self.newest, self.version, self.idle = self.agent.published(), 0, perf_counter()
         return actor.envs.obs, actor.envs.mask
 
-    @told
+    @errors_as_values
     def play(self, order: bytes, weights: np.ndarray | None = None) -> bytes | np.ndarray:
         """So many rows as the order says."""
         self.actor.seconds[WAIT] += perf_counter() - self.idle
-        count, step, version, small = read_order(order)
+        count, step, version, small = unpack_order(order)
         weights = weights if small is None else small.view(self.newest.dtype)
         if weights is not None:
             self.newest[...] = weights.reshape(self.newest.shape)
@@ -116,11 +116,11 @@ class RemoteActor:
         self.idle = perf_counter()
         return small_enough(batch)
 
-    @told
+    @errors_as_values
     def state(self) -> dict[str, np.ndarray]:
         return self.actor.state()
 
-    @told
+    @errors_as_values
     def restore(self, state: dict[str, np.ndarray]) -> tuple[bool, np.ndarray, np.ndarray | None]:
         # what comes through Ray cannot be written to
         exact = self.actor.restore({name: value.copy() for name, value in state.items()})
@@ -135,7 +135,7 @@ class RemoteActor:
 
 @dataclass
 class RemoteHandle:
-    """One actor as the learner knows it."""
+    """One actor, on the learner's side."""
 
     index: int
     handle: Any = None
@@ -143,40 +143,40 @@ class RemoteHandle:
     node_id: str = ""
     calls: deque[tuple[Any, int]] = field(default_factory=deque)  # under way, with their rows
     rows: deque[Row] = field(default_factory=deque)  # that came and were not taken yet
-    taken: int = 0  # rounds whose rows the learner has
+    rounds_taken: int = 0  # rounds whose rows the learner has
     version: int = 0  # of the weights it was given
     clock: float = np.inf  # how far its clock is behind ours, at most
     warm: bool = False  # it has played: the first row loads kernels
 
     @property
-    def asked(self) -> int:
-        """Rounds that it was asked to play, from the first on."""
-        return self.taken + len(self.rows) + sum(count for _, count in self.calls)
+    def requested(self) -> int:
+        """Rounds it was asked to play since the start."""
+        return self.rounds_taken + len(self.rows) + sum(count for _, count in self.calls)
 
 
-def answer_of(seat: RemoteHandle, ref: Any) -> Any:
+def answer_of(remote: RemoteHandle, ref: Any) -> Any:
     """What a call gave that has been answered; or the actor is lost."""
     import ray  # here: others need no Ray, and `require_ray` would take longer than the answer
     import ray.exceptions
 
     try:
-        said = ray.get(ref)
+        reply = ray.get(ref)
     except ray.exceptions.OutOfMemoryError:
-        raise ActorLost(f"was ended by Ray, since {seat.node} ran out of memory") from None
+        raise ActorLost(f"was ended by Ray, since {remote.node} ran out of memory") from None
     except ray.exceptions.RayError as error:
-        raise gone(seat, error) from None
-    if isinstance(said, bytes):
-        return said
-    if said[0] == "error":
-        raise ActorLost(f"stopped: {said[1]}", said[2])
-    return said[1] if said[0] == "well" else said
+        raise gone(remote, error) from None
+    if isinstance(reply, bytes):
+        return reply
+    if reply[0] == "error":
+        raise ActorLost(f"stopped: {reply[1]}", reply[2])
+    return reply[1] if reply[0] == "well" else reply
 
 
-def gone(seat: RemoteHandle, error: Exception) -> ActorLost:
+def gone(remote: RemoteHandle, error: Exception) -> ActorLost:
     words = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "creation task" in words[0]:
         return ActorLost(f"could not be made by Ray: {words[-1]}")
     alive = {node["NodeID"] for node in require_ray().nodes() if node["Alive"]}
-    if seat.node_id and seat.node_id not in alive:
-        return ActorLost(f"was lost with its node {seat.node}")
-    return ActorLost(f"was lost: its process on {seat.node or 'its node'} died")
+    if remote.node_id and remote.node_id not in alive:
+        return ActorLost(f"was lost with its node {remote.node}")
+    return ActorLost(f"was lost: its process on {remote.node or 'its node'} died")

@@ -11,9 +11,9 @@ Weights are one array a version: in the object store once, whoever acts (`ray.pu
 itself where they are so small that the store would cost more. The last reference is dropped with
 the next version.
 
-Ray restarts nothing here: constructors would run again and what an actor knew would be gone without
-a word. Lost actors are replaced by `losses.Losses`, and rows that were asked of them and never came
-are counted.
+Ray itself restarts nothing here: constructors would run again and the actor's state would be lost
+silently. Lost actors are replaced as `remote.ActorFailures` allows; rows that were requested of them
+and never came are counted.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tenfold.actors.ray_actor import (
     RemoteActor,
     RemoteHandle,
     answer_of,
-    order_of,
+    pack_order,
     packed,
     rows_of,
 )
@@ -49,25 +49,22 @@ class RayPool(RemotePool):
 
     def __init__(self, run: Run) -> None:
         require_ray()
-        self.expect(run)
+        super().__init__(run)
         self.row = packed(self.schema)
         self.actors_lost = self.rows_lost = self.version = 0
-        self.connected, self.seats = False, [RemoteHandle(index) for index in range(run.actors)]
+        self.connected = False
+        self.remotes = [RemoteHandle(index) for index in range(run.actors)]
         # rows in one call, at most and at least: while one is played another travels
         self.most, self.least = (run.steps_ahead + 2) // 2, max((run.steps_ahead + 1) // 2, 1)
 
-    @property
-    def places(self) -> list[RemoteHandle]:
-        return self.seats
-
     # actors
 
-    def follow(self, agent: Any, explore: Explore) -> None:
+    def bind_agent(self, agent: Any, explore: Explore) -> None:
         self.ray = require_ray()
         connect(self.run.address, self.run.actors + 1)
         self.connected, self.head = True, Head()
         try:
-            self.renew(agent, 0)
+            self.set_weights(agent, 0)
             self.kind = self.ray.remote(
                 num_cpus=1,
                 max_restarts=0,
@@ -75,36 +72,39 @@ class RayPool(RemotePool):
                 scheduling_strategy="SPREAD",
                 enable_task_events=False,  # which tell Ray's dashboard of every single call
             )(RemoteActor)
-            for seat in self.seats:
-                self.start(seat)
-            self.greet_all()
+            for remote in self.remotes:
+                self.start(remote)
+            self.connect_all()
         except BaseException:
             self.close()
             raise
 
-    def start(self, seat: RemoteHandle) -> None:
-        seat.handle = self.kind.remote(to_mapping(self.run), seat.index, seat.taken)
-        seat.version, seat.clock, seat.warm = 0, np.inf, False
+    def start(self, remote: RemoteHandle) -> None:
+        remote.handle = self.kind.remote(to_mapping(self.run), remote.index, remote.rounds_taken)
+        remote.version, remote.clock, remote.warm = 0, np.inf, False
 
-    def greet(self, place: RemoteHandle) -> None:
+    def connect_actor(self, remote: RemoteHandle) -> None:
         """Waits until Ray has found a node for an actor, and takes its first observations."""
-        seat = place
-        seat.node_id, there = self.placed(seat)
+        remote.node_id, there = self.placed(remote)
         found = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
-        seat.node = found.get(seat.node_id, "a node that is gone")
-        if words := differing(seat.node, there):
+        remote.node = found.get(remote.node_id, "a node that is gone")
+        if words := differing(remote.node, there):
             self.notices.append(words)
-        ref = seat.handle.begin.remote(self.schema)
+        ref = remote.handle.begin.remote(self.schema)
         making = max(self.run.patience, MAKING)
-        self.show(seat, self.hear(seat, ref, making, f"made {self.run.env}"))
+        self.note_restart(remote, self.recv(remote, ref, making, f"made {self.run.env}"))
 
-    def placed(self, seat: RemoteHandle) -> tuple[str, dict[str, str]]:
-        """An actor's first words. While the cluster has no processor free for it a person is told,
-        and there is no end to the waiting: one may be on its way."""
-        ref, told_at, end = seat.handle.hello.remote(), monotonic() + SAY, monotonic() + START_UP
+    def placed(self, remote: RemoteHandle) -> tuple[str, dict[str, str]]:
+        """An actor's node and package versions. While the cluster has no free CPU a message is
+        printed, and the wait has no end: a node may be on its way."""
+        ref, told_at, end = (
+            remote.handle.describe_node.remote(),
+            monotonic() + SAY,
+            monotonic() + START_UP,
+        )
         while not self.ray.wait([ref], timeout=1.0)[0]:
             self.head.require()
-            if is_placed(seat.handle):
+            if is_placed(remote.handle):
                 if monotonic() > end:
                     raise too_slow("started", START_UP)
                 continue
@@ -113,43 +113,32 @@ class RayPool(RemotePool):
                 told_at = monotonic() + 10 * SAY
                 has = int(self.ray.cluster_resources().get("CPU", 0))
                 print(
-                    f"actor {seat.index} of {self.run.actors} waits for a free CPU: each needs "
+                    f"actor {remote.index} of {self.run.actors} waits for a free CPU: each needs "
                     f"one, and the cluster has {has} (Ctrl-C ends the waiting)",
                     file=sys.stderr,
                     flush=True,
                 )
-        return answer_of(seat, ref)
+        return answer_of(remote, ref)
 
-    def replace(self, place: RemoteHandle, fault: ActorLost) -> None:
+    def replace(self, remote: RemoteHandle, fault: ActorLost) -> None:
         self.head.require()
-        seat = place
-        missing = sum(count for _, count in seat.calls)
-        first = seat.index * self.worlds
+        missing = sum(count for _, count in remote.calls)
+        first = remote.index * self.worlds
         if self.rollouts:  # whose rows must fit together
-            missing += len(seat.rows)
+            missing += len(remote.rows)
         else:
-            self.began += [TransitionBatch(seat.index, first, row) for row in seat.rows]
-            seat.taken += len(seat.rows)
-        seat.calls.clear()
-        seat.rows.clear()
+            self.restarted += [TransitionBatch(remote.index, first, row) for row in remote.rows]
+            remote.rounds_taken += len(remote.rows)
+        remote.calls.clear()
+        remote.rows.clear()
         self.actors_lost, self.rows_lost = self.actors_lost + 1, self.rows_lost + missing
-        while True:
-            self.dismiss(seat)
-            lost = f" ({missing} rows asked of it are lost)" if missing else ""
-            self.notices.append(self.losses.judge(seat.index, fault, lost))
-            self.start(seat)
-            try:
-                self.greet(seat)
-                break
-            except ActorLost as again:
-                fault, missing = again, 0
-        self.began.append(self.begins(seat.index))
+        self.restart(remote, fault, f" ({missing} rows asked of it are lost)" if missing else "")
 
-    def dismiss(self, seat: RemoteHandle) -> None:
-        if seat.handle is not None:
+    def dismiss(self, remote: RemoteHandle) -> None:
+        if remote.handle is not None:
             with contextlib.suppress(Exception):  # it is gone, or so is the cluster
-                self.ray.kill(seat.handle)
-        seat.handle = None
+                self.ray.kill(remote.handle)
+        remote.handle = None
 
     def close(self) -> None:
         """Lets actors close their environments, ends them, and leaves the cluster."""
@@ -159,14 +148,16 @@ class RayPool(RemotePool):
         try:
             with contextlib.suppress(Exception):
                 ends = [
-                    seat.handle.end.remote() for seat in self.seats if seat.handle and seat.warm
+                    remote.handle.end.remote()
+                    for remote in self.remotes
+                    if remote.handle and remote.warm
                 ]
                 if ends:
                     self.ray.wait(ends, num_returns=len(ends), timeout=FAREWELL)
         finally:
-            for seat in self.seats:
-                self.dismiss(seat)
-                seat.calls.clear()
+            for remote in self.remotes:
+                self.dismiss(remote)
+                remote.calls.clear()
             self.weights = None
             disconnect()
 
@@ -175,23 +166,28 @@ class RayPool(RemotePool):
     def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
-        slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.steps_ahead + 1)
-        for seat in self.seats:
-            self.ask(seat, step, (seat.taken if self.together else slowest) + most)
+        slowest, most = (
+            min(remote.rounds_taken for remote in self.remotes),
+            min(left, self.run.steps_ahead + 1),
+        )
+        for remote in self.remotes:
+            self.request_rows(
+                remote, step, (remote.rounds_taken if self.synchronous else slowest) + most
+            )
         self.wait()
-        yield from self.delivered(1 if self.together else self.run.steps_ahead + 1)
+        yield from self.available_rows(1 if self.synchronous else self.run.steps_ahead + 1)
 
-    def ask(self, seat: RemoteHandle, step: int, let: int) -> None:
-        """Calls for what an actor may play beyond what it was asked for; little calls only where it
-        has nothing else to do."""
-        while (want := let - seat.asked) > 0 and (want >= self.least or not seat.calls):
-            if not seat.calls:
-                self.heard[seat.index] = monotonic()
-            count, small, stored = min(want, self.most), b"", ()
-            if seat.version != self.version:
-                seat.version, (small, *stored) = self.version, self.newest_weights()
-            ref = seat.handle.play.remote(order_of(count, step, self.version, small), *stored)
-            seat.calls.append((ref, count))
+    def request_rows(self, remote: RemoteHandle, step: int, budget: int) -> None:
+        """Requests the rounds that an actor may play and was not asked for yet; small requests only
+        where it has nothing else to do."""
+        while (due := budget - remote.requested) > 0 and (due >= self.least or not remote.calls):
+            if not remote.calls:
+                self.last_seen[remote.index] = monotonic()
+            count, small, stored = min(due, self.most), b"", ()
+            if remote.version != self.version:
+                remote.version, (small, *stored) = self.version, self.newest_weights()
+            ref = remote.handle.play.remote(pack_order(count, step, self.version, small), *stored)
+            remote.calls.append((ref, count))
 
     def newest_weights(self) -> tuple[bytes, *tuple[Any, ...]]:
         """As a call brings them: in its order, or once into the store for all actors if they are
@@ -207,17 +203,24 @@ class RayPool(RemotePool):
         long."""
         while True:
             missing = sorted(
-                (seat for seat in self.seats if not seat.rows), key=lambda seat: seat.taken
+                (remote for remote in self.remotes if not remote.rows),
+                key=lambda remote: remote.rounds_taken,
             )
             self.head.require()
-            if not missing or (not self.together and len(missing) < len(self.seats)) or self.began:
+            if (
+                not missing
+                or (not self.synchronous and len(missing) < len(self.remotes))
+                or self.restarted
+            ):
                 return
-            self.receive([seat for seat in missing if seat.calls], self.together)
+            self.receive([remote for remote in missing if remote.calls], self.synchronous)
 
-    def receive(self, seats: list[RemoteHandle], everyone: bool) -> None:
+    def receive(self, remotes: list[RemoteHandle], everyone: bool) -> None:
         """The next answers of some actors: those of all, or of whoever is first."""
-        before, first = monotonic(), {seat.calls[0][0]: seat for seat in seats}
-        late = min(self.heard[seat.index] + self.patience(seat) for seat in seats) - before
+        before, first = monotonic(), {remote.calls[0][0]: remote for remote in remotes}
+        late = (
+            min(self.last_seen[remote.index] + self.patience(remote) for remote in remotes) - before
+        )
         ready, waiting = self.ray.wait(
             list(first),
             num_returns=len(first) if everyone else 1,
@@ -229,81 +232,83 @@ class RayPool(RemotePool):
         for ref in ready:
             self.take_in(first[ref])
         if monotonic() - before > late + ABSENT:
-            self.heard = [monotonic()] * len(self.seats)
-        for seat in (first[ref] for ref in waiting):
-            if monotonic() - self.heard[seat.index] > self.patience(seat):
-                deed = f"finished {seat.calls[0][1]} steps of {self.run.env}"
-                if not self.ray.wait([seat.calls[0][0]], timeout=0)[0]:
-                    self.replace(seat, too_slow(deed, self.patience(seat)))
+            self.last_seen = [monotonic()] * len(self.remotes)
+        for remote in (first[ref] for ref in waiting):
+            if monotonic() - self.last_seen[remote.index] > self.patience(remote):
+                deed = f"finished {remote.calls[0][1]} steps of {self.run.env}"
+                if not self.ray.wait([remote.calls[0][0]], timeout=0)[0]:
+                    self.replace(remote, too_slow(deed, self.patience(remote)))
 
-    def take_in(self, seat: RemoteHandle) -> None:
+    def take_in(self, remote: RemoteHandle) -> None:
         try:
-            batch = np.frombuffer(answer_of(seat, seat.calls[0][0]), self.row)
+            batch = np.frombuffer(answer_of(remote, remote.calls[0][0]), self.row)
         except ActorLost as fault:
-            self.replace(seat, fault)
+            self.replace(remote, fault)
             return
-        seat.calls.popleft()
-        seat.rows += rows_of(batch)
+        remote.calls.popleft()
+        remote.rows += rows_of(batch)
         # the last row was played just before it was sent
-        seat.clock = min(seat.clock, perf_counter() - float(batch["acted"][-1]))
-        seat.warm = True
-        self.heard[seat.index], self.losses.failures[seat.index] = monotonic(), 0
+        remote.clock = min(remote.clock, perf_counter() - float(batch["acted"][-1]))
+        remote.warm = True
+        self.last_seen[remote.index], self.failures.counts[remote.index] = monotonic(), 0
 
-    def patience(self, seat: RemoteHandle) -> float:
+    def patience(self, remote: RemoteHandle) -> float:
         """Seconds for the answer to a call."""
-        each = self.run.patience if seat.warm else max(self.run.patience, MAKING)
-        return each * seat.calls[0][1]
+        each = self.run.patience if remote.warm else max(self.run.patience, MAKING)
+        return each * remote.calls[0][1]
 
-    def delivered(self, most: int) -> Iterator[TransitionBatch]:
+    def available_rows(self, most: int) -> Iterator[TransitionBatch]:
         """Up to `most` rows of each actor that are there."""
-        while self.began:
-            yield self.began.pop(0)
-        for seat in self.seats:
-            first, count = seat.index * self.worlds, min(most, len(seat.rows))
+        while self.restarted:
+            yield self.restarted.pop(0)
+        for remote in self.remotes:
+            first, count = remote.index * self.worlds, min(most, len(remote.rows))
             if count:  # what is acted on next is in the last one
-                last = seat.rows[count - 1]
-                self.spent[seat.index] = last["seconds"]
-                self.see(first, last["obs"], last.get("mask"))
+                last = remote.rows[count - 1]
+                self.spent[remote.index] = last["seconds"]
+                self.write_first(first, last["obs"], last.get("mask"))
             for _ in range(count):
-                row = seat.rows.popleft()
-                seat.taken += 1
-                age = perf_counter() - (float(row["acted"]) + seat.clock)
+                row = remote.rows.popleft()
+                remote.rounds_taken += 1
+                age = perf_counter() - (float(row["acted"]) + remote.clock)
                 self.ages.append((self.version - int(row["version"]), age))
-                yield TransitionBatch(seat.index, first, row)
+                yield TransitionBatch(remote.index, first, row)
 
-    # words
+    # requests
 
-    def put(self, place: RemoteHandle, what: str, *given: Any) -> Any:
-        return getattr(place.handle, what).remote(*given)
+    def send(self, remote: RemoteHandle, what: str, *arguments: Any) -> Any:
+        return getattr(remote.handle, what).remote(*arguments)
 
-    def hear(self, place: RemoteHandle, question: Any, seconds: float, deed: str) -> Any:
+    def recv(self, remote: RemoteHandle, request: Any, seconds: float, deed: str) -> Any:
         end, pause = monotonic() + seconds, self.head.pause
-        while not self.ray.wait([question], timeout=min(max(end - monotonic(), 0), pause))[0]:
+        while not self.ray.wait([request], timeout=min(max(end - monotonic(), 0), pause))[0]:
             self.head.require()
             if monotonic() > end:
                 raise too_slow(deed, seconds)
-        return answer_of(place, question)
+        return answer_of(remote, request)
 
-    def rest(self) -> None:
-        """Asks nobody for more; all calls come to their end."""
-        while busy := [seat for seat in self.seats if seat.calls]:
+    def finish_rounds(self) -> None:
+        """Requests no more rows and waits until all calls have ended."""
+        while busy := [remote for remote in self.remotes if remote.calls]:
             self.head.require()
             self.receive(busy, True)
 
-    def hold(self) -> int:
-        self.rest()
-        return max(len(seat.rows) for seat in self.seats)
+    def pause(self) -> int:
+        self.finish_rounds()
+        return max(len(remote.rows) for remote in self.remotes)
 
-    def settle(self) -> Iterator[TransitionBatch]:
-        self.rest()
+    def drain(self) -> Iterator[TransitionBatch]:
+        self.finish_rounds()
         deed = f"told the state of {self.run.env}"
-        self.states = self.hear_all("state", max(self.run.patience, MAKING), deed, lambda index: ())
-        yield from self.delivered(self.run.steps_ahead + 1)
+        self.states = self.request_all(
+            "state", max(self.run.patience, MAKING), deed, lambda index: ()
+        )
+        yield from self.available_rows(self.run.steps_ahead + 1)
 
-    def go_on(self, place: RemoteHandle, rounds: int) -> None:
-        place.taken = rounds
+    def set_rounds(self, remote: RemoteHandle, rounds: int) -> None:
+        remote.rounds_taken = rounds
 
-    def renew(self, agent: Any, step: int) -> None:
+    def set_weights(self, agent: Any, step: int) -> None:
         """The next calls bring it."""
         self.agent, self.weights, self.version = agent, None, self.version + 1
 

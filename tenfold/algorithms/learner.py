@@ -147,7 +147,7 @@ class ActorLearner:
                 worlds, agents = self.envs.worlds, self.envs.agents
                 here = part.first + np.arange(len(part.row["obs"]) // agents)
                 lanes = (np.arange(agents)[:, None] * worlds + here).ravel()
-                if part.begins:
+                if part.is_reset:
                     form.begin(lanes)
                 else:
                     row, reward = part.row, np.empty(len(lanes))

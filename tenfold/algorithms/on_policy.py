@@ -88,10 +88,10 @@ class RolloutLearner(ActorLearner):
         shown: list[np.ndarray] = []  # what is acted on next, where it is normalised
         parts = self.pool.collect(self.step, self.rounds, left, self.clock)
         for part in self.rewarded(parts):
-            again = again or part.begins
+            again = again or part.is_reset
             if part.row and self.agent.norm:
                 shown.append(part.row["obs"].copy())
-            if part.row and not part.begins:
+            if part.row and not part.is_reset:
                 self.take(part)
                 self.clock.lap("store")
             finished += episodes(part, self.envs.agents)
@@ -112,10 +112,10 @@ class RolloutLearner(ActorLearner):
         finished: list[Episode] = []
         if self.engine:
             self.engine.settle()
-        while ahead := self.pool.hold():  # more than once only where an actor was replaced
+        while ahead := self.pool.pause():  # more than once only where an actor was replaced
             for left in range(ahead, 0, -1):
                 finished += self.round(most=left)
-        if begun := [part.row["obs"] for part in self.rewarded(self.pool.settle()) if part.begins]:
+        if begun := [part.row["obs"] for part in self.rewarded(self.pool.drain()) if part.is_reset]:
             self.forget()
             for obs in begun if self.agent.norm else ():
                 self.note_seen(obs)

@@ -253,7 +253,7 @@ class OwnLearner(RolloutLearner):
         self.steps, self.count = steps, 0
         self.sums: dict[str, torch.Tensor] = {}  # of the numbers that rounds returned
         self.counted = 0
-        self.pool.follow(self.agent, self.explore)
+        self.pool.bind_agent(self.agent, self.explore)
         self.note_first()
 
     @property

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MASKS, STEP, TransitionBatch, episodes, first_look
+from tenfold.actors.actor import (
+    MASK_FIELDS,
+    STEP_FIELDS,
+    TransitionBatch,
+    check_first_rows,
+    episodes,
+)
 from tenfold.algorithms.learner import MANY, ActorLearner
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
@@ -63,7 +69,7 @@ class ReplayLearner(ActorLearner):
             self.fused = self.engine
         if run.verify:
             self.lockstep = self.make_lockstep(run.verify)
-        seen = self.pool.follow(self.agent, self.explore)
+        seen = self.pool.bind_agent(self.agent, self.explore)
         if seen is not None:
             self.engine.look(seen)
         self.replay.begin(*self.shown())
@@ -122,10 +128,10 @@ class ReplayLearner(ActorLearner):
         row, envs = part.row, self.envs
         if self.agent.norm:
             self.taken.append((row or {"obs": envs.obs})["obs"].copy())
-        if part.begins:
+        if part.is_reset:
             self.replay.cut(*row.values(), first=part.first)
             return ()
-        names = STEP if envs.mask is None else STEP + MASKS
+        names = STEP_FIELDS if envs.mask is None else STEP_FIELDS + MASK_FIELDS
         if not row:  # it is where the environments and the engine left it
             refuse_dead_end(envs)
             self.replay.add(self.action, *(getattr(envs, name) for name in names))
@@ -149,7 +155,7 @@ class ReplayLearner(ActorLearner):
         if not due or step <= settings.learning_starts or not self.replay.rows:
             return False
         if not self.pool.direct and not self.agent.updates:
-            self.notices.append(first_look(self.replay.each))
+            self.notices.append(check_first_rows(self.replay.each))
         (self.lockstep or self.engine).update(due, step, self.clock)
         return True
 
@@ -157,7 +163,7 @@ class ReplayLearner(ActorLearner):
         """Before the state is saved: takes what actors are ahead by. Updates that are due for it
         come with the next round."""
         self.engine.settle()
-        parts = self.rewarded(self.pool.settle())
+        parts = self.rewarded(self.pool.drain())
         finished = [episode for part in parts for episode in self.take(part)]
         self.note_taken()
         return finished

@@ -117,14 +117,14 @@ class ActorPool(Protocol):
     # which weights
     asynchronous: bool
 
-    # begins, with this agent's networks; `explore` acts where the pool is direct, on what is given
-    # back
-    def follow(self, agent: Any, explore: "Callable[[int, int], np.ndarray]") -> Any: ...
+    # starts with this agent's networks; `explore` acts where the pool is direct, on the rows that
+    # this returns
+    def bind_agent(self, agent: Any, explore: "Callable[[int, int], np.ndarray]") -> Any: ...
     # a row of every actor
     def collect(self, step: int, rounds: int, left: int, clock: "Clock") -> Iterator[Any]: ...
     def rounds_until(self, step: int, end: int) -> int: ...  # that actors play, at least one
-    def hold(self) -> int: ...  # to rest; how many rounds the furthest actor is ahead
-    def settle(self) -> Iterator[Any]: ...  # to rest; what they were ahead by comes out
+    def pause(self) -> int: ...  # pauses all actors; the largest number of buffered rounds
+    def drain(self) -> Iterator[Any]: ...  # pauses all actors; yields the buffered rows
     # actors act by what the agent has learned now
     def publish(self, agent: Any, step: int, clock: "Clock") -> None: ...
     def report(self) -> dict[str, float]: ...  # for the metrics

@@ -257,7 +257,7 @@ def test_no_measured_time_decides_what_is_learned(
     def made(run: Run) -> RemotePool:
         pool = RemotePool.__new__(RemotePool)
         pool.actors = []
-        pool.foresee(run)
+        pool.probe_schema(run)
         return pool
 
     monkeypatch.setattr(choose, "PAYS", 0.0 if slow else 1e9)

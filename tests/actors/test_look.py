@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 
-from tenfold.actors.actor import first_rollout
+from tenfold.actors.actor import check_first_rollout
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.run import Run
@@ -36,7 +36,7 @@ def filled() -> Rollout:
 def test_a_rollout_is_described_without_what_is_no_transition() -> None:
     # left are the observations 0, 1 and 3: mean 4/3, variance (16 + 1 + 25) / 27; the numbers 0,
     # 0.5 and 1.5 are half of them
-    assert first_rollout(filled()) == (
+    assert check_first_rollout(filled()) == (
         "first batch: 3 rows; observations 0 to 3, deviation 1.247; rewards 0 to 3; 33.3% terminal; "
         "2 distinct actions; numbers 0 to 1.5, deviation 0.6236"
     )
@@ -54,7 +54,7 @@ def test_a_rollout_that_cannot_be_right_is_refused(name: str, value: float, word
     rollout = filled()
     getattr(rollout, name)[...] = value
     with pytest.raises(UserError, match=words):
-        first_rollout(rollout)
+        check_first_rollout(rollout)
 
 
 def test_a_policys_learner_looks_once_before_its_first_update(

@@ -70,7 +70,7 @@ def add_node(cluster: Cluster, cpus: int) -> Any:
 
 def strike(pool: RayPool, index: int) -> None:
     """Kills an actor's process as the kernel would."""
-    handle = pool.seats[index].handle
+    handle = pool.remotes[index].handle
     pid = ray.get(handle.__ray_call__.remote(lambda self: os.getpid()))
     os.kill(pid, signal.SIGKILL)
 
@@ -100,7 +100,7 @@ def test_synchronous_actors_on_two_nodes_equal_the_serial_run_bit_for_bit(
         playing(CASES[case], where="serial", **ends) as serial,
         playing(CASES[case], **there, **ends) as remote,
     ):
-        assert len({seat.node_id for seat in pool_of(remote).seats}) == 2
+        assert len({seat.node_id for seat in pool_of(remote).remotes}) == 2
         for place in (serial, remote):
             play(place, 200)
             place.settle()
@@ -155,7 +155,8 @@ def test_asynchronous_actors_deliver_every_row_once_and_a_killed_one_is_replaced
         while place.step < 300:
             finished += place.round()
             assert all(
-                seat.asked - min(s.taken for s in pool.seats) <= 4 + 1 for seat in pool.seats
+                seat.requested - min(s.rounds_taken for s in pool.remotes) <= 4 + 1
+                for seat in pool.remotes
             )
         assert isinstance(pool.weights, ray.ObjectRef) or pool.weights is None
         report = pool.report()
@@ -253,10 +254,10 @@ def test_actors_wait_for_a_node_and_outlive_one(
     try:
         assert "of 3 waits for a free CPU: each needs one, and the cluster has 2 (Ctrl-C" in told()
         pool = pool_of(place)
-        assert len({seat.node_id for seat in pool.seats}) == 3
+        assert len({seat.node_id for seat in pool.remotes}) == 3
         play(place, 300)
         gone = came[0]
-        struck = [seat.index for seat in pool.seats if seat.node_id == gone.node_id]
+        struck = [seat.index for seat in pool.remotes if seat.node_id == gone.node_id]
         assert len(struck) == 1
         spare = add_node(cluster, 1)
         cluster.remove_node(gone, allow_graceful=False)
@@ -270,8 +271,8 @@ def test_actors_wait_for_a_node_and_outlive_one(
         end = place.step + 500
         play(place, end)
         assert pool.actors_lost >= 1 and pool.rows_lost <= 5 * pool.actors_lost
-        assert pool.seats[struck[0]].node_id == spare.node_id
-        rows = sum(seat.taken for seat in pool.seats)
+        assert pool.remotes[struck[0]].node_id == spare.node_id
+        rows = sum(seat.rounds_taken for seat in pool.remotes)
         assert rows == place.step == end or place.step > end  # every row that was taken is a step
     finally:
         place.close()

@@ -541,7 +541,7 @@ def test_whoever_waits_is_asleep(sleeps: list[tuple[float, bool]]) -> None:
         for _ in range(20):  # the environment takes 50 ms a step
             place.round()
         assert 5 <= len(sleeps) <= 40 and all(woken for _, woken in sleeps)
-        (link,), (child,) = place.pool.links, place.pool.children
+        (link,), (child,) = place.pool.remotes, place.pool.children
         wait_for(lambda: link.ring.available() == 2)  # as far ahead as the actor may be
         status = Path(f"/proc/{child.process.pid}/status")
 

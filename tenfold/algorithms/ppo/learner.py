@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import SimpleActing, first_rollout
+from tenfold.actors.actor import SimpleActing, check_first_rollout
 from tenfold.algorithms.on_policy import RolloutLearner
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.plain import PolicyLockstep
@@ -94,7 +94,7 @@ class PPOLearner(RolloutLearner):
             self.fused = self.engine
         if run.verify:
             self.lockstep = PolicyLockstep(self.engine, run.verify)
-        self.pool.follow(self.agent, self.engine.explore)
+        self.pool.bind_agent(self.agent, self.engine.explore)
         self.note_first()
 
     @property
@@ -111,7 +111,7 @@ class PPOLearner(RolloutLearner):
 
     def learn(self) -> None:
         if not self.pool.direct and not self.agent.updates:
-            self.notices.append(first_rollout(self.rollout))
+            self.notices.append(check_first_rollout(self.rollout))
         (self.lockstep or self.engine).update(self.step, self.clock)
 
     def begin_row(self) -> None:
