@@ -152,7 +152,8 @@ def with_prefix(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarr
 
 @dataclass
 class TransitionBatch:
-    """What an actor delivered: a row; an empty one where the learner's engine has stored it; or, with `is_reset`, the first observations of an actor that was started again."""
+    """What an actor delivered: a row; an empty one where the learner's engine has stored it; or,
+    with `is_reset`, the first observations of an actor that was started again."""
 
     actor: int
     first: int  # of its worlds, among all of the run

@@ -104,7 +104,7 @@ def serve(
         channel.bell.until(
             lambda: (
                 bool(words[STOP])
-                or words[REQUESTS] != answered
+                or words[REQUESTS] != answered  # noqa: B023
                 or actor.rounds < words[STEP_BUDGET]
             ),
             None,

@@ -12,8 +12,8 @@ itself where they are so small that the store would cost more. The last referenc
 the next version.
 
 Ray itself restarts nothing here: constructors would run again and the actor's state would be lost
-silently. Lost actors are replaced as `remote.ActorFailures` allows; rows that were requested of them
-and never came are counted.
+silently. Lost actors are replaced as `remote.ActorFailures` allows; rows that were requested of
+them and never came are counted.
 """
 
 import contextlib

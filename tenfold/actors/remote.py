@@ -1,5 +1,5 @@
-"""The base of pools whose actors run in other processes: connect, request, receive. An actor that is
-lost is replaced, or is an error."""
+"""The base of pools whose actors run in other processes: connect, request, receive. An actor that
+is lost is replaced, or is an error."""
 
 from collections.abc import Callable, Sequence
 from time import monotonic

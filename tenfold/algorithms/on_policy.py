@@ -80,7 +80,7 @@ class RolloutLearner(ActorLearner):
             own[...] = part.row[name].reshape(own.shape)
         for name in BROUGHT:
             if name in part.row:
-                envs.put(part.first, name, part.row[name])
+                envs.write(part.first, name, part.row[name])
 
     def collect(self, left: int) -> tuple[list[Episode], bool]:
         """A row of every actor; the episodes that ended, and whether the row is whole."""
