@@ -20,10 +20,10 @@ from tenfold.cli.main import main
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, UserError
-from tenfold.domains.durotaxis.page import sections as colony_sections
+from tenfold.domains.durotaxis.evaluation import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.offline import of_run
-from tenfold.domains.jobshop.page import sections as shop_sections
+from tenfold.domains.jobshop.tables import sections as shop_sections
 from tenfold.evaluation.evaluate import clearly_better
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
