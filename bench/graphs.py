@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.measure import row, timed_row
 from tenfold.config.nets import PolicyNet
 from tenfold.config.run import named

@@ -9,10 +9,10 @@ import numpy as np
 
 from tenfold.actors.actor import MASKS, STEP, Part, episodes, first_look
 from tenfold.algorithms.learner import MANY, ActorLearner
-from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.masks import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.memory.frames import Seen
 from tenfold.memory.replay import replay_bytes
 

@@ -68,7 +68,7 @@ def inputs_of(
 
 def remembered(agent: Any, rows: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """What a policy may remember: what it does behind the row before."""
-    _, after = agent.said_after(rows, mask, np.zeros((len(rows), agent.state_size), np.float32))
+    _, after = agent.infer(rows, mask)
     return np.roll(after, 1, 0)
 
 
@@ -79,7 +79,7 @@ def expected_of(
     drawn = bool({"uniform", "normal"} & set(policy.more))
     if "state" in policy.more:
         draws = agent.draws(len(rows), 0) if drawn else None
-        return list(agent.said_after(rows, mask, remembered(agent, rows, mask), draws))
+        return list(agent.infer(rows, mask, draws, remembered(agent, rows, mask)))
     if drawn:
         return [agent.sampled(rows, mask, 0)]
     count = np.arange(len(rows))

@@ -16,7 +16,7 @@ from tenfold.actors import pools as choose
 from tenfold.actors.elsewhere import Elsewhere
 from tenfold.actors.pools import Direct
 from tenfold.actors.processes import Processes
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Learner

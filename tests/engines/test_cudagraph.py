@@ -323,7 +323,7 @@ def hold_phases(case: str, device: str, phases: int) -> None:
             if not going[0]:
                 break
     if case in REMEMBERING and phases > 1:  # the first one begins with nothing
-        assert plain.rollout.states.any() and plain.rollout.length >= 5
+        assert plain.rollout.start_states.any() and plain.rollout.sequence_length >= 5
         assert ended or case == "lstm, absent"  # where there is something to forget
     if "target_kl" in case:
         assert plain.agent.updates < phases * plain.engine.per_phase

@@ -22,7 +22,6 @@ from tenfold.algorithms.agent import (
     refuse_state,
 )
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
-from tenfold.algorithms.masks import NOTHING_ALLOWED
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
@@ -32,6 +31,7 @@ from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
+from tenfold.envs.masks import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
 from tenfold.nets.blocks import QNetwork, fit_encoder
 from tenfold.ops.categorical import categorical_items, categorical_mean

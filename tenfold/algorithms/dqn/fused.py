@@ -21,7 +21,6 @@ from tenfold.algorithms.dqn.fused_round import Arrays, fused_round, fused_rounds
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart
 from tenfold.algorithms.fused_replay import LR, statistics
-from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
@@ -34,6 +33,7 @@ from tenfold.engines.fusing import ACT, PATIENCE, WHOLE, zeros
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.masks import refuse_dead_end, refuse_stuck
 from tenfold.memory.replay import Replay
 
 

@@ -1,0 +1,1 @@
+"""What the fast engines need of each algorithm: kernels for the CPU and the GPU."""
