@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interleave, timed_row
 from peers.usual_actors import Player, System
 from peers.usual_iqn import Learner, Setting, loss_of
 
 from tenfold.actors.actor import Actor
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.team import Team
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
 from tenfold.core.system import set_threads

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interleave, timed_row
 
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.timing import Clock
@@ -59,7 +59,7 @@ def learner(engine: str, agent: dict[str, Any], **more: Any) -> Any:
     found = make_learner(Run.of(settings | {"agent": agent}))
     if agent["name"] == "ppo":
         found.learn = lambda: None
-        while found.left:
+        while found.rollout.left:
             found.round()
     else:
         while found.step < 1_500:

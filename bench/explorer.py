@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row, timed_row
 from usual_explorer import UsualExplorer
 
-from tenfold.cli.measure import row, timed_row
 from tenfold.config.run import named
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent

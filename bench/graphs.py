@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row, timed_row
 
 from tenfold.algorithms.ppo_learner import PPOLearner
-from tenfold.cli.measure import row, timed_row
 from tenfold.config.nets import PolicyNet
 from tenfold.config.run import named
 from tenfold.core.graph_spaces import GraphSize

@@ -24,11 +24,14 @@ import numpy as np  # noqa: E402
 
 import tenfold as ten  # noqa: E402
 from tenfold.config.run import named  # noqa: E402
-from tenfold.core.system import set_threads  # noqa: E402
+from tenfold.core.system import (  # noqa: E402
+    machine_card,
+    set_threads,
+    versions,
+)
 from tenfold.domains.dynamics import fitting  # noqa: E402
 from tenfold.domains.dynamics.learner import ExplorerLearner  # noqa: E402
 from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings  # noqa: E402
-from tenfold.runs.folder import machine_card, versions  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "noisy.json"
 WAYS = {"beliefs": 0, "prediction error": fitting.MOST}  # the most coefficients for Gauss-Newton

@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import FOLDER, write
 from rates import rate
 
-from tenfold.cli.measure import FOLDER, write
 from tenfold.config.run import named
 
 SEEDS = 8

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from measure import interleave, repeated, row, timed_row
 
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn.team_choice import products
-from tenfold.cli.measure import interleave, repeated, row, timed_row
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock

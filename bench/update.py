@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from eager_dqn import EagerDQN
+from measure import row
 
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_round import WEIGHT
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.cli.measure import row
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock

@@ -338,7 +338,7 @@ def test_a_domain_adds_commands_and_flags(
     shown = [
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
     ]
-    others = ["export", "pack", "check", "bench", "profile", "list"]
+    others = ["export", "pack", "check", "profile", "list"]
     assert shown == ["train", "resume", "sweep", "eval", "greet", "report", "watch", *others]
     with pytest.raises(SystemExit):
         main(["eval", "--help"])

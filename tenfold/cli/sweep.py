@@ -102,7 +102,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     trials = whole_number(arguments.trials, "--trials", 1, 100_000)
     confirm = whole_number(arguments.confirm, "--confirm", 0, 10_000)
     seeds, jobs = seeds_named(arguments.seeds), number_of_jobs(arguments.jobs)
-    from tenfold.runs.names import destination, run_name
+    from tenfold.runs.folder import destination, run_name
     from tenfold.training.sweep import sweep as start
 
     out, storage = arguments.out or "", arguments.storage or ""

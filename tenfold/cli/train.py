@@ -118,7 +118,7 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.init == "":
         raise UserError("--init is empty: name a run's folder or archive, or leave it out.")
     run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
-    from tenfold.runs.names import run_name
+    from tenfold.runs.folder import run_name
 
     where: dict[str, Any] = {
         "name": run_name(arguments.what, run),

@@ -1,10 +1,16 @@
-"""The machine: how many of its threads are used, and what its memory can hold."""
+"""The machine: what it is, how many of its threads are used, and what its memory can hold."""
 
 import contextlib
 import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from tenfold.core.errors import UserError
+
+PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 
 
 def set_threads(count: int) -> None:
@@ -84,3 +90,37 @@ def container_room(
                             most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
                         )
     return min(found, default=None)
+
+
+@cache
+def machine_card() -> dict[str, Any]:
+    """The machine a number was measured on."""
+    model = platform.processor() or platform.machine()
+    memory = 0
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+            model,
+        )
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    return {package: version_of(package) for package in PACKAGES}
+
+
+@cache  # reading a package's metadata takes milliseconds, and a resume asks for all of them
+def version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -11,12 +11,13 @@ from tenfold.config.changes import told_changes
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import domain_of
-from tenfold.runs.charts import as_png, figure_of
-from tenfold.runs.curves import (
+from tenfold.runs.charts import (
     Group,
+    as_png,
     component_panels,
     course_chart,
     evaluation_panels,
+    figure_of,
     histograms,
     learning_panels,
     panels,

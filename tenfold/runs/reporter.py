@@ -12,7 +12,7 @@ from typing import Any
 
 from tenfold.config.run import Run
 from tenfold.core.registry import algorithm
-from tenfold.runs.curves import Curve
+from tenfold.runs.charts import Curve
 from tenfold.runs.metrics import WINDOW, latest_row, rank
 from tenfold.runs.page import Section
 from tenfold.runs.schema import Schema

@@ -19,22 +19,21 @@ from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import replace_file, writing
+from tenfold.runs.files import FolderLock, Target, install, replace_file, settled, writing
 from tenfold.runs.folder import (
     SWEEP_KIND,
     is_run,
     is_seeds,
     is_sweep,
+    mark_modules,
     origin,
     read_settings,
     write_settings,
 )
 from tenfold.runs.metrics import latest_row, outcome, read_rows
-from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import interquartile_mean
-from tenfold.runs.trust import mark_modules
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 

@@ -22,9 +22,9 @@ from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.folder import is_run, require_place
+from tenfold.runs.files import FolderLock, turn_latest
+from tenfold.runs.folder import destination, is_run, require_place, run_name
 from tenfold.runs.metrics import latest_row
-from tenfold.runs.names import FolderLock, destination, run_name, turn_latest
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise

@@ -171,7 +171,7 @@ class Recorder:
 
         def keep() -> None:
             self.metrics.add(row)
-            self.metrics.breathe()
+            self.metrics.flush_if_due()
             self.complain()
             self.notice_endless()
             if words := self.cores.early():

@@ -11,13 +11,14 @@ from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
+from tenfold.core.system import versions
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
-from tenfold.runs.folder import RunFolder, versions, write_settings
+from tenfold.runs.folder import RunFolder, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
-from tenfold.training.display import Aside, Display, clock_face
+from tenfold.training.display import Display, SeedDisplay, clock_face
 from tenfold.training.learners import put_back
 from tenfold.training.recorder import Recorder
 
@@ -138,7 +139,7 @@ class Session:
         run = learner.run
         title = f"{run.agent.name} on {run.env}, seed {run.seed}"
         display = (
-            Aside(self.beside, f"seed {run.seed}", learner.step)
+            SeedDisplay(self.beside, f"seed {run.seed}", learner.step)
             if self.beside
             else Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
         )

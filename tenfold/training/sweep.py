@@ -23,9 +23,8 @@ from tenfold.config.trust import require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
-from tenfold.runs.files import writing
-from tenfold.runs.folder import is_sweep
-from tenfold.runs.names import Numbered, Target, destination, run_name, turn_latest
+from tenfold.runs.files import Numbered, Target, turn_latest, writing
+from tenfold.runs.folder import destination, is_sweep, run_name
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.seeds import SeedsFolder, alone

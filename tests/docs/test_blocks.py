@@ -152,9 +152,6 @@ def test_every_command_runs(page: Path, folder: Path, capfd: pytest.CaptureFixtu
                 )
             if "--init" in words:
                 runs_first([words[words.index("--init") + 1]])
-            if words[0] == "bench":  # which has environments of these names
-                for name in ("Heavy-v0", "Pixels-v0"):
-                    gymnasium.registry.pop(name, None)
             again = ["--overwrite"] if words[0] in ("train", "sweep") and "--out" in words else []
             code = main([*short(words, agent_of(words)), *again])
             assert code == 0, (words, capfd.readouterr().err)

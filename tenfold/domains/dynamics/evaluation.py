@@ -22,7 +22,7 @@ from tenfold.domains.dynamics.model_metrics import (
 )
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
-from tenfold.runs.curves import Curve
+from tenfold.runs.charts import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from tenfold.envs.adapter import Episode
-from tenfold.runs.board import Board
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.metrics import Metrics, read_rows
+from tenfold.runs.metrics import EventFile, Metrics, read_rows
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -23,14 +22,14 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_tensorboard_reads_every_number_and_forgets_what_a_resume_does_anew(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board")
+    events = EventFile(tmp_path / "board")
     train = {"kind": "train", "step": 100, "loss": 0.5, "timing": {"seconds": 1.0}}
-    board.add(train | {"return": 20})
-    board.add(train | {"step": 200, "return": -3.25})
-    board.add({"kind": "eval", "step": 200, "mean_return": 1e300})
-    board.flush()
-    board.add(train | {"step": 2**40, "loss": float("nan")})
-    board.flush()
+    events.add(train | {"return": 20})
+    events.add(train | {"step": 200, "return": -3.25})
+    events.add({"kind": "eval", "step": 200, "mean_return": 1e300})
+    events.flush()
+    events.add(train | {"step": 2**40, "loss": float("nan")})
+    events.flush()
     found = scalars(tmp_path / "board")
     assert found["train/return"] == [(100, 20.0), (200, -3.25)]
     assert found["eval/mean_return"] == [(200, float("inf"))]
@@ -40,7 +39,7 @@ def test_tensorboard_reads_every_number_and_forgets_what_a_resume_does_anew(tmp_
         "train/loss",
         "eval/mean_return",
     }
-    again = Board(tmp_path / "board", purge_step=101)
+    again = EventFile(tmp_path / "board", purge_step=101)
     again.path = again.path.with_name(again.path.name + "9")  # it is the later one
     again.add(train | {"step": 200, "loss": 7.0})
     again.flush()
@@ -54,10 +53,10 @@ def test_episodes_are_written_as_ever_and_rows_wait_as_long_as_told(tmp_path: Pa
     metrics.episode(5, Episode(0, -1.0, 2, step=3))
     metrics.episode(6, Episode(0, 2.0, 2, success=True))
     metrics.pause = 1000.0
-    metrics.breathe()
+    metrics.flush_if_due()
     assert not folder.metrics.exists()
     metrics.pause = 0.0
-    metrics.breathe()
+    metrics.flush_if_due()
     episode = {"kind": "episode", "step": 5, "env": 1, "return": 12.5, "length": 4}
     assert list(read_rows(folder.metrics)) == [
         episode,

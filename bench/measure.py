@@ -1,17 +1,10 @@
-"""Measuring: interleaved timing A/B/A/B, medians, bytes allocated, with the machine card; and
-`tenfold bench`.
+"""Measuring: interleaved timing A/B/A/B, medians, bytes allocated; rows with the machine card."""
 
-The benchmarks themselves are every registered pair (here) and the files of the repository's bench/
-folder, each with a table NAMES of functions that return rows.
-"""
-
-import importlib.util
 import json
 import os
 import re
 import statistics
 import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -21,18 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from tenfold.core.errors import UserError
-from tenfold.core.pairs import Pair, all_pairs, compare, fresh, outcome
-from tenfold.runs.folder import machine_card, version_of, versions
+from tenfold.core.pairs import Pair, compare, fresh, outcome
+from tenfold.core.system import machine_card, version_of, versions
 
-FOLDER = Path(__file__).parents[2] / "bench"
+FOLDER = Path(__file__).parent
 TURN_SECONDS = 0.02  # a candidate's turn lasts about so long
 Work = Callable[[], Any]
-Benchmark = Callable[[], list[dict[str, Any]]]  # the rows it measured
 
 
 def turns(candidates: dict[str, Callable[[], int]], rounds: int = 15) -> dict[str, list[float]]:
@@ -242,109 +230,3 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
     keep_rows(name, rows)
     for found in rows:
         print(found)
-
-
-# tenfold bench
-
-
-def benchmarks(peers: bool = False, cuda: bool = False) -> dict[str, Benchmark]:
-    """Names and what they run. Those that need other people's packages only with `peers`; with
-    `cuda` those that need a GPU, and no others."""
-    found: dict[str, Benchmark] = {}
-    if cuda:
-        for module in bench_modules():
-            found |= getattr(module, "CUDA", {})
-        return found
-    for module in bench_modules():
-        found |= module.NAMES
-        if peers:
-            found |= getattr(module, "PEERS", {})
-    return found | {
-        tested.name: (lambda tested=tested: [pair_row(tested)]) for tested in all_pairs()
-    }
-
-
-def bench_modules() -> Iterator[Any]:
-    """The files of bench/ that hold benchmarks. An installed package has none: that folder belongs
-    to a checkout."""
-    if not (FOLDER.parent / "pyproject.toml").is_file():
-        return
-    sys.path.insert(0, str(FOLDER))
-    for path in sorted(FOLDER.glob("*.py")):
-        if "NAMES = {" in path.read_text():
-            spec = importlib.util.spec_from_file_location(f"bench_{path.stem}", path)
-            assert spec and spec.loader
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            yield module
-
-
-def require_cuda() -> None:
-    """Refuses what nothing can be measured on, before anything is."""
-    if not (FOLDER.parent / "pyproject.toml").is_file():
-        raise UserError(
-            "--cuda runs files of the repository's bench/ folder, which an installed package does "
-            "not have: run it in a checkout."
-        )
-    if not torch.cuda.is_available():
-        raise UserError(
-            "--cuda needs a CUDA device and PyTorch's CUDA build, and PyTorch "
-            f"{torch.__version__} finds no device here."
-        )
-
-
-def choose(names: list[str], peers: bool, cuda: bool = False) -> dict[str, Benchmark]:
-    from tenfold.config.notation import nearest
-
-    known = benchmarks(peers, cuda)
-    if not names:
-        return known
-    unknown = [n for n in names if n != "pairs" and n not in known]
-    if unknown:
-        near = nearest(unknown[0], list(known))
-        flag = " --cuda" if cuda else ""
-        raise UserError(
-            f"There is no benchmark {unknown[0]}{near}: `tenfold bench{flag} --list` shows them "
-            "all."
-        )
-    pairs = {tested.name for tested in all_pairs()}
-    return {n: f for n, f in known.items() if n in names or ("pairs" in names and n in pairs)}
-
-
-def run_all(chosen: dict[str, Benchmark], keep: bool = False) -> list[dict[str, Any]]:
-    """The rows of all, one benchmark after another; says on the terminal which one it is at.
-    `keep`: each one's are written into bench/results as soon as they are there."""
-    rows = []
-    with Console(stderr=True).status("") as status:
-        for number, (name, work) in enumerate(chosen.items(), 1):
-            status.update(Text(f"{number} of {len(chosen)}: {name}"))
-            found = work()
-            if keep:
-                keep_rows(name, found)
-            rows += found
-    return rows
-
-
-def show_rows(rows: list[dict[str, Any]]) -> None:
-    table = Table("benchmark", "setting", "baseline", "candidate", "ratio", "equal", "bytes")
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    for row in rows:
-        setting = " ".join(f"{k}={v}" for k, v in row["setting"].items())
-        if "baseline" not in row:  # nothing is compared in it
-            rest = {name: value for name, value in row.items() if name not in ("name", "setting")}
-            console.print(f"{row['name']} {setting}: {rest}", markup=False, highlight=False)
-            continue
-        equal = {True: Text("yes", "green"), False: Text("NO", "red"), None: "–"}[row["equal"]]
-        table.add_row(
-            Text(row["name"]),
-            Text(setting),
-            f"{row['baseline']} {row['baseline_us']:,.1f} µs",
-            f"{row['candidate']} {row['candidate_us']:,.1f} µs",
-            f"{row['ratio']:.2f}",
-            equal,
-            f"{row['baseline_bytes']:,} → {row['candidate_bytes']:,}"
-            if row["candidate_bytes"] is not None
-            else "–",
-        )
-    if table.row_count:
-        console.print(table)
