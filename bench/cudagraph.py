@@ -20,7 +20,7 @@ from tenfold.algorithms.dqn.cudagraph import GraphEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.plain import Lanes
 from tenfold.memory.replay import Replay
 from tenfold.training.learners import make_learner

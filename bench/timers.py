@@ -13,9 +13,8 @@ from measure import interleave, write
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
 from tenfold.core.kernels import kernel, nanoseconds
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
-from tenfold.engines.fusing import ACTED, SPENT, STORED, UPDATED, looks, note
+from tenfold.core.system import Clock, set_threads
+from tenfold.engines.fused import ACTED, SPENT, STORED, UPDATED, looks, note
 
 ROUNDS = 610
 AGENT = {

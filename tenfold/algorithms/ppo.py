@@ -19,10 +19,10 @@ from tenfold.algorithms.agent import FlatAgent, Tensors
 from tenfold.algorithms.ppo_policy import PolicyInference
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.algorithms.ppo_variants import ComponentRecord, counterfactual_rows, old_outputs
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.plain import AutogradEngine
 from tenfold.envs.adapter import Environments
@@ -30,9 +30,9 @@ from tenfold.memory.graphs import pack
 from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.staging import Staging
 from tenfold.nets.action_distribution import make_distribution, make_network, refusals_to_user
-from tenfold.nets.blocks import fit_encoder
+from tenfold.nets.q_network import fit_encoder
 from tenfold.nets.recurrent import sequences
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`

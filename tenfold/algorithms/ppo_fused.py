@@ -36,13 +36,13 @@ from tenfold.algorithms.kernels.ppo_recurrent import (
 )
 from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
+from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
-from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import policy_actions
+from tenfold.core.system import Clock
 from tenfold.core.tables import table_of
-from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fusing import PATIENCE, SPENT
+from tenfold.engines.fused import PATIENCE, SPENT
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments

@@ -8,11 +8,11 @@ import numpy as np
 from tenfold.actors.actor import SimpleActing, first_rollout
 from tenfold.algorithms.on_policy import OnPolicyLearner
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
+from tenfold.config.options import value_at
 from tenfold.config.run import Run
-from tenfold.config.schedules import value_at
 from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import State
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.lockstep import Lockstep
 from tenfold.envs.adapter import Environments

@@ -12,7 +12,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.spaces import ObsLayout, PolicyActions
-from tenfold.envs.masks import refuse_choiceless
+from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.nets.action_distribution import ActionDistribution, refusals_to_user
 from tenfold.ops.moments import RunningNorm
 

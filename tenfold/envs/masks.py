@@ -1,8 +1,6 @@
-"""Where masks of allowed actions come from, and errors about those that leave an agent without an
-action or that it cannot use."""
+"""Where masks of allowed actions come from."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,14 +9,6 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.masks import MASK, MaskForm
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import PolicyActions
-
-if TYPE_CHECKING:
-    from tenfold.envs.adapter import Environments
-
-NOTHING_ALLOWED = (
-    "the action mask allows no action; only an observation in which an episode terminates may have "
-    "such a mask."
-)
 
 
 def offers_mask(offered: Any) -> bool:
@@ -85,47 +75,3 @@ def instead(space: Any) -> str:
     if isinstance(space, gym.spaces.Box):
         return "leave the mask out, since real numbers have no options to forbid"
     return "train ppo"
-
-
-def refuse_choiceless(form: MaskForm, mask: np.ndarray, place: Callable[[int], str]) -> None:
-    """Before a policy acts: masks [B, options] that leave no option of a choice. `place` says where
-    a row is from."""
-    if empty := form.empty(mask):
-        row, choice = empty
-        raise no_option(place(row), form, choice)
-
-
-def no_option(place: str, form: MaskForm, choice: int) -> EnvironmentFault:
-    return EnvironmentFault(
-        f"{place}: the action mask allows no {form.option_of(choice)}; mend the mask, or set "
-        "agent.on_empty to absent."
-    )
-
-
-def require_final_masks(envs: "Environments") -> None:
-    """Refuses environments of one's own that give masks, but none of the last observations."""
-    if envs.mask is not None and envs.final_mask is None:
-        raise EnvironmentFault(
-            f"{envs.name} has masks, but none of the observations that episodes are cut at, which "
-            "dqn learns from: make both by `make_masks`, and fill `note_final_mask`."
-        )
-
-
-def refuse_stuck(envs: "Environments", lane: int | None = None) -> None:
-    """Before acting: an observation in which nothing is allowed; `lane`, where it is known which
-    (-1: none)."""
-    if lane is None:
-        if envs.mask is None or (there := envs.mask.any(1)).all():
-            return
-        lane = int(there.argmin())
-    if lane >= 0:
-        raise EnvironmentFault(f"{envs.place(lane)}: {NOTHING_ALLOWED}")
-
-
-def refuse_dead_end(envs: "Environments") -> None:
-    """After a step: an episode that was cut, not terminated, where nothing is allowed."""
-    if envs.dead_end:
-        raise EnvironmentFault(
-            f"{envs.dead_end}: the episode was cut at an observation whose action mask allows no "
-            "action or is missing, and what follows it counts: give a mask there, or terminate."
-        )

@@ -1,1 +1,1 @@
-"""What the fast engines need of each algorithm: kernels for the CPU and the GPU."""
+"""What the fast engines need of each algorithm: its gradient and how it acts, compiled."""

@@ -45,16 +45,15 @@ from tenfold.algorithms.kernels.ppo_arrays import (
     open_arrays,
 )
 from tenfold.algorithms.ppo import GRAD, MEAN, ONLINE, SQUARE
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
+from tenfold.core.kernels import kernel, schedule_at
+from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
-from tenfold.ops.permutation import shuffle
 from tenfold.ops.policy import draw_action
+from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
 
 
@@ -233,9 +232,9 @@ def show(obs, table):
     a = open_arrays(table)
     if a.rule[NORM]:
         norm_apply(obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], a.seen)
-        turn_rows(a.seen, 1.0, a.act_inputs)
+        transpose_rows(a.seen, 1.0, a.act_inputs)
     else:
-        turn_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
+        transpose_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
 
 
 @kernel
@@ -390,7 +389,7 @@ def choose_next(table, r_obs, e_obs):
         a.block[ONLINE],
         int(a.rule[ACTIVATION]),
     )
-    turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
+    transpose_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
     reals = a.r_real.shape[2]
     split = reals + parameter_total(a.policy_sizes)
     output = mlp_forward(flat[reals:split], a.policy_sizes, activation, a.act_inputs, a.act_hidden)

@@ -37,7 +37,7 @@ from tenfold.algorithms.kernels.ppo_arrays import (
 from tenfold.algorithms.ppo import GRAD, ONLINE, PPOAgent
 from tenfold.core.kernels import kernel
 from tenfold.core.tables import F1, F2, F3, I1, opener
-from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows, zeros
+from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows, zeros
 from tenfold.memory.rollout import RolloutBuffer, advance_states
 from tenfold.ops.mlp import (
     RELU,
@@ -48,7 +48,7 @@ from tenfold.ops.mlp import (
     through_activation,
 )
 from tenfold.ops.products import layer_by_input, turn
-from tenfold.ops.recurrent import LSTM_GATES, memory_backward, memory_forward
+from tenfold.ops.recurrence import LSTM_GATES, memory_backward, memory_forward
 from tenfold.ops.tiles import at
 
 # typed: Numba compiles a function once more for each literal number it is called with; the policy's
@@ -369,7 +369,7 @@ def choose_remembering(table, memories, r_obs, e_obs):
         return
     a, m = open_arrays(table), open_memories(memories)
     t, size, flat, reals = a.r_count[0], e_obs.shape[0], a.block[ONLINE], a.r_real.shape[2]
-    turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
+    transpose_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
     split, behind = reals + tower_total(memories, m.policy_head), held_by_one(m.sizes)
     output = one_step(table, memories, m.policy_head, OF_POLICY, m.memory, reals, split)
     keep_following(memories, OF_POLICY)

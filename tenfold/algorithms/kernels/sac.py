@@ -1,19 +1,14 @@
-"""Everything between two environment steps as ONE compiled call: storing the step, drawing batches,
-whole updates of critics, actor, temperature and target networks, and the next action."""
+"""Soft actor-critic compiled: whole updates of critics, actor, temperature and target networks, and
+the exploring policy's actions, for the fused round (`engines.fused`).
+
+The temperature's logarithm is the last of the parameters.
+"""
 
 import numpy as np
 
-from tenfold.algorithms.fused_acting import (
-    acting_output,
-    draw_options,
-    put_rows,
-    random_actions,
-)
-from tenfold.algorithms.fused_arrays import (
+from tenfold.algorithms.kernels.actor_critic import (
     ACTING,
     DELTA,
-    DISCOUNT,
-    ERROR,
     HIDDEN,
     LOG_P,
     NEXT,
@@ -21,73 +16,74 @@ from tenfold.algorithms.fused_arrays import (
     NEXT_LOG_P,
     NEXT_POLICY,
     NOW,
-    OWN,
     POLICY,
     RANDOM,
-    REWARD,
-    TAU,
     VALUE,
+    FusedActorCritic,
     Y,
-    open_arrays,
-)
-from tenfold.algorithms.fused_critics import (
+    acting_output,
+    actor_critic_params,
+    average,
     critic_values,
-    draw_batch,
+    draw_items,
+    draw_options,
     learn_actor,
     learn_critics,
-    mean_of,
     put_actions,
+    put_rows,
+    random_actions,
+    scale_actions,
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.fused_one_round import one_round
-from tenfold.algorithms.fused_replay import (
-    ACTIVATION,
-    ADAM_EPS,
-    ALPHA,
-    LR,
-    PRIORITIZED,
-    PRIORITY_EPS,
-    STARTS,
+from tenfold.algorithms.sac.agent import SACAgent
+from tenfold.algorithms.sac.config import Auto
+from tenfold.core.kernels import kernel, schedule_at
+from tenfold.core.tables import open_table
+from tenfold.engines.actor_critic import ActorCriticEngine
+from tenfold.engines.fused import (
+    DISCOUNT,
+    ERROR,
+    REWARD,
+    ROUNDS,
+    STEP,
+    WHOLE,
+    WHOLE_SCHEDULE,
+    many_rounds,
+    one_round,
 )
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
-from tenfold.ops.actor_critic import (
+from tenfold.ops.adam import polyak_numba
+from tenfold.ops.critics import (
     discrete_actor_gradient,
     order_by_least,
     policy_value,
     soft_target,
     temperature_gradient,
 )
-from tenfold.ops.adam import polyak_numba
 from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_sample
-
-# its own places in `rule`
-AUTOMATIC, TARGET_ENTROPY, RULES = range(OWN, OWN + 3)
+from tenfold.ops.squashed import fill_noise, squashed_gradient, squashed_sample
 
 
 @kernel(inline="always")
 def learn_reals(table):
     """One update of a squashed Gaussian policy and its critics; returns their losses, the mean
     value, α and the sum of the gradients' squares."""
-    a = open_arrays(table)
-    size, features, activation = a.row.size, a.actor_sizes[0], int(a.rule[ACTIVATION])
-    first, start = parameter_total(a.actor_sizes), (a.updates[0] - 1) * size * a.drawn.shape[0]
+    a = open_table(table)
+    size, features, activation = a.row.size, a.actor_sizes[0], a.activation
+    first, start = parameter_total(a.actor_sizes), (a.updates_made[0] - 1) * size * a.drawn.shape[0]
     actor, obs, layers = a.online[:first], a.inputs[NOW, :features], a.actor_layers
     next_obs, next_action = a.inputs[NEXT, :features], a.inputs[NEXT, features:]
     alpha = np.exp(a.online[a.online.size - 1])
-    fill_noise(a.streams[NEXT_POLICY], start, a.noise[NEXT])
+    fill_noise(a.keys[NEXT_POLICY], start, a.noise[NEXT])
     output = mlp_forward(actor, a.actor_sizes, activation, next_obs, layers[NEXT_HIDDEN])
     squashed_sample(output, a.noise[NEXT], next_action, a.items[NEXT_LOG_P])
     critics = a.critic_sizes, activation
     critic_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, a.q)
     soft_target(a.q, a.items[NEXT_LOG_P], a.items[REWARD], a.items[DISCOUNT], alpha, a.items[Y])
     loss, mean, squares = learn_critics(table)
-    fill_noise(a.streams[POLICY], start, a.noise[NOW])
+    fill_noise(a.keys[POLICY], start, a.noise[NOW])
     output = mlp_forward(actor, a.actor_sizes, activation, obs, layers[HIDDEN])
     squashed_sample(output, a.noise[NOW], a.drawn, a.items[LOG_P])
     put_actions(a.drawn, features, a.inputs[NOW])
@@ -98,8 +94,8 @@ def learn_reals(table):
         through_critic(table, c, a.order[a.bounds[c] : a.bounds[c + 1]])
     by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     squashed_gradient(output, a.noise[NOW], a.drawn, a.by_action, alpha / size, by_output)
-    squares += learn_actor(table, a.updates[0])
-    return loss, alpha * mean_of(a.items[LOG_P]) - least, mean, alpha, squares
+    squares += learn_actor(table, a.updates_made[0])
+    return loss, alpha * average(a.items[LOG_P]) - least, mean, alpha, squares
 
 
 @kernel
@@ -117,8 +113,8 @@ def least_values(flat, first, sizes, activation, x, layers, least):
 @kernel(inline="always")
 def learn_options(table):
     """The same for one discrete action: expectations over all of them in place of draws."""
-    a = open_arrays(table)
-    size, activation, layers = a.row.size, int(a.rule[ACTIVATION]), a.actor_layers
+    a = open_table(table)
+    size, activation, layers = a.row.size, a.activation, a.actor_layers
     first, alpha = parameter_total(a.actor_sizes), np.exp(a.online[a.online.size - 1])
     actor, least, critics = a.online[:first], a.drawn, (a.critic_sizes, activation)
     output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NEXT], layers[NEXT_HIDDEN])
@@ -132,69 +128,89 @@ def learn_options(table):
     policy_value(output, least, alpha, a.items[VALUE], a.items[LOG_P])
     by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     _, actor_loss = discrete_actor_gradient(output, least, alpha, by_output)
-    squares += learn_actor(table, a.updates[0])
+    squares += learn_actor(table, a.updates_made[0])
     return loss, actor_loss, mean, alpha, squares
 
 
 @kernel(inline="always")
-def update_once(table, m_obs, m_action):
+def update(table, m_obs, m_action):
     """One gradient update, as the plain engine does it."""
-    a = open_arrays(table)
-    draw_batch(table, m_obs, m_action)
-    a.updates[0] += 1
+    a = open_table(table)
+    draw_items(table, m_obs, m_action)
+    a.updates_made[0] += 1
     if m_action.ndim == 1:
         loss, actor_loss, mean, alpha, squares = learn_options(table)
     else:
         loss, actor_loss, mean, alpha, squares = learn_reals(table)
-    if a.rule[AUTOMATIC]:
+    if a.auto_temperature:
         last = a.online.size
-        a.grad[last - 1] = temperature_gradient(a.items[LOG_P], a.rule[TARGET_ENTROPY])
-        lr, part = schedule_at(a.rule, LR, a.counter[STEP]), (last - 1, last)
-        moments, eps = (a.mean, a.square), a.rule[ADAM_EPS]
-        squares += step_of_adam(a.online, a.grad, *moments, part, a.updates[0], lr, eps)
+        a.grad[last - 1] = temperature_gradient(a.items[LOG_P], a.target_entropy)
+        lr, part = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP]), (last - 1, last)
+        moments, eps = (a.mean, a.square), a.adam_eps
+        squares += step_of_adam(a.online, a.grad, *moments, part, a.updates_made[0], lr, eps)
     first = parameter_total(a.actor_sizes)
-    polyak_numba(a.target, a.online[first : first + a.target.size], a.rule[TAU])
-    if a.rule[PRIORITIZED]:
-        alphas, eps = a.rule[ALPHA], a.rule[PRIORITY_EPS]
+    polyak_numba(a.target, a.online[first : first + a.target.size], a.tau)
+    if a.prioritized:
+        alphas, eps = a.alpha, a.priority_eps
         set_priorities(a.m_tree, a.m_top, a.row, a.items[ERROR], alphas, eps)
     sums = a.sums
     sums[0] += loss
     sums[1] += mean
-    sums[2] += mean_of(a.items[ERROR])
+    sums[2] += average(a.items[ERROR])
     sums[3] += np.sqrt(squares)
     sums[4] += actor_loss
     sums[5] += alpha
-    sums[6] -= mean_of(a.items[LOG_P])
+    sums[6] -= average(a.items[LOG_P])
     sums[7] += 1
 
 
 @kernel
-def choose_actions(table, e_action, e_obs):
+def choose_actions(table, action, obs):
     """The exploring policy's actions for the current observations."""
-    a = open_arrays(table)
-    start = a.counter[ROUNDS] * e_action.size
-    if a.counter[STEP] < a.rule[STARTS]:
-        random_actions(a.streams[RANDOM], start, a.actor_sizes[a.actor_sizes.size - 1], e_action)
+    a = open_table(table)
+    start = a.counter[ROUNDS] * action.size
+    if a.counter[STEP] < a.learning_starts:
+        random_actions(a.keys[RANDOM], start, a.actor_sizes[a.actor_sizes.size - 1], action)
         return
-    output = acting_output(a.online, a.actor_sizes, a.rule, a.norm, e_obs, a.e_inputs, a.e_hidden)
-    if e_action.ndim == 1:
-        draw_options(output, a.streams[RANDOM], start, e_action)
+    output = acting_output(table, obs)
+    if action.ndim == 1:
+        draw_options(output, a.keys[RANDOM], start, action)
     else:
-        fill_noise(a.streams[ACTING], start, a.e_noise)
+        fill_noise(a.keys[ACTING], start, a.e_noise)
         squashed_sample(output, a.e_noise, a.e_drawn, a.e_log_p)
-        put_rows(a.e_drawn, e_action)
+        put_rows(a.e_drawn, action)
+
+
+@kernel(inline="always")
+def act(table, action, obs):
+    """The same; also as the environments take them."""
+    choose_actions(table, action, obs)
+    scale_actions(table, action)
+    return -1
 
 
 @kernel
-def fused_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def sac_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    one_round(
-        update_once, choose_actions, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs
-    )
+    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
-def fused_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
-    """Rounds of a compiled environment and `fused_round`: see `many_rounds`."""
+def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """Rounds of a compiled environment: see `many_rounds`."""
     given = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), fused_round, WHOLE, most, given)
+    return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, given)
+
+
+class FusedSAC(FusedActorCritic, ActorCriticEngine):
+    """Runs rounds of soft actor-critic by one call each."""
+
+    choose = staticmethod(choose_actions)
+    one_round, many_rounds = staticmethod(sac_round), staticmethod(sac_rounds)
+
+    @classmethod
+    def params(cls, agent: SACAgent) -> dict[str, np.ndarray]:
+        learned = isinstance(agent.config.temperature, Auto)
+        return actor_critic_params(
+            agent, auto_temperature=learned, target_entropy=agent.target_entropy
+        )

@@ -1,137 +1,22 @@
-"""The fused engine: everything between two environment steps is ONE compiled call on the agent's
-and the memory's own arrays.
-
-Storing the step, drawing batches, the forward passes, the loss, the backward pass, clipping, Adam,
-the target network, new priorities and the next action: no Python and no allocation in between. It
-does what the plain engine does, from the same random numbers in the same order; `tests/engines`
-holds the two in lockstep. For fully connected networks on the CPU, in float32.
-"""
+"""Examples by which the fused engine of Q-learning is held to the plain one."""
 
 from collections.abc import Iterator
 from dataclasses import replace
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.fused_acting import FusedActing, acting_streams, noise_room, rules
-from tenfold.algorithms.dqn.fused_round import Arrays, fused_round, fused_rounds
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart
-from tenfold.algorithms.fused_replay import LR, statistics
+from tenfold.algorithms.kernels.dqn import FusedDQN, fused_acting
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import DiscreteActions
-from tenfold.core.tables import table_of
-from tenfold.core.timing import Clock
-from tenfold.engines.choose import why_not_fused, why_not_layers
-from tenfold.engines.fused_rounds import FusedRounds
-from tenfold.engines.fusing import ACT, PATIENCE, WHOLE, zeros
+from tenfold.core.system import Clock
 from tenfold.engines.plain import Lanes
-from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.masks import refuse_dead_end, refuse_stuck
 from tenfold.memory.replay import Replay
-
-
-def why_not_compiled(agent: DQNAgent) -> str:
-    """What keeps an engine from an agent that computes its update as numbers and products."""
-    if found := why_not_layers(agent):
-        return found
-    if agent.config.frames > 1:
-        return "the network sees several frames"
-    return "the quantiles are implicit" if agent.config.implicit else ""
-
-
-class FusedEngine(FusedRounds, PlainEngine):
-    """Runs rounds by one call each."""
-
-    one_round, many_rounds = staticmethod(fused_round), staticmethod(fused_rounds)
-
-    @classmethod
-    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
-        return why_not_fused(agent) or why_not_compiled(agent)
-
-    def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
-        super().__init__(agent, replay, envs)
-        learning = (Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET)
-        streams = np.array([*acting_streams(agent), *(agent.keys[each] for each in learning)])
-        noisy, factors = noise_room(agent, 3)
-        sizes, batch, count = np.array(agent.online.sizes), len(replay.draw), envs.num_envs
-        outputs = int(sizes[1:].sum())
-        # the environments' next
-        self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)
-        free = np.zeros((count, 0), np.bool_)
-        self.items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
-        self.arrays = Arrays(
-            counter=self.counter,
-            updates=agent.count,
-            rule=rules(agent),
-            streams=streams,
-            sums=self.sums.numpy(),
-            block=agent.block.numpy(),
-            sizes=sizes,
-            inputs=zeros(2, sizes[0], batch),
-            layers=zeros(4, batch * outputs),
-            items=self.items,
-            turned=zeros(batch * int(sizes.max())),
-            y=zeros(4 * agent.online.atoms),
-            noisy=noisy,
-            factors=factors,
-            row=replay.batch.row,
-            action=replay.batch.action,
-            draw=replay.draw,
-            next_mask=replay.batch.next_mask,
-            m_action=replay.action,
-            m_reward=replay.reward,
-            m_kind=replay.kind,
-            m_ready=replay.ready,
-            m_head=replay.head,
-            m_start=replay.start,
-            m_count=replay.count,
-            m_tree=replay.tree,
-            m_top=replay.top,
-            m_mask=replay.mask,
-            e_reward=envs.reward,
-            e_terminated=envs.terminated,
-            e_truncated=envs.truncated,
-            e_skipped=envs.skipped,
-            e_mask=free if envs.mask is None else envs.mask,
-            e_final_mask=free if envs.final_mask is None else envs.final_mask,
-            e_action=self.action,
-            e_inputs=zeros(sizes[0], count),
-            e_hidden=zeros(count * outputs),
-            **statistics(agent),
-        )
-        self.given = (
-            table_of(self.arrays),
-            replay.obs,
-            envs.obs.reshape(count, -1),
-            envs.final_obs.reshape(count, -1),
-        )
-
-    def explore(self, step: int, rounds: int) -> np.ndarray:
-        """Actions for the current observations."""
-        self.at(step, rounds)
-        refuse_stuck(self.envs, fused_round(ACT, *self.given))
-        self.chosen = False
-        return self.action
-
-    def play(self, most: int) -> None:
-        envs, given, action, start = self.envs, self.given, self.action, self.agent.actions.start
-        enough = monotonic() + PATIENCE
-        for _ in range(most):
-            envs.step(action + start if start else action)
-            refuse_dead_end(envs)
-            refuse_stuck(envs, fused_round(WHOLE, *given))
-            if envs.finished or monotonic() > enough:
-                break
-
-    def set_lr(self, lr: Any) -> None:
-        self.arrays.rule[LR : LR + 4] = as_numbers(lr)
 
 
 def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -233,7 +118,11 @@ def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarra
     """The actions of an actor in thirty rounds."""
     engine = with_memory(PlainEngine, options, seed)
     agent, rows, mask = engine.agent.for_actor(1), engine.envs.obs, engine.envs.mask
-    act = FusedActing(agent, len(rows)) if fused else agent.explore
+    act = (
+        fused_acting(agent, len(rows), 0 if mask is None else mask.shape[1])
+        if fused
+        else agent.explore
+    )
     return np.array([act(rows, 20 * rounds, rounds, mask).copy() for rounds in range(30)])
 
 
@@ -242,7 +131,7 @@ def plain_acting(options: dict[str, Any], seed: int) -> np.ndarray:
 
 
 @pair(plain_acting, engine_examples, name="engines.fused.act alone")
-def fused_acting(options: dict[str, Any], seed: int) -> np.ndarray:
+def fused_actions(options: dict[str, Any], seed: int) -> np.ndarray:
     return acting_outcome(options, seed, fused=True)
 
 
@@ -252,4 +141,4 @@ def plain_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
 
 @pair(plain_outcome, engine_examples, rtol=1e-4, atol=1e-5, name="engines.fused.update and act")
 def fused_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
-    return outcome_of(FusedEngine, options, seed)
+    return outcome_of(FusedDQN, options, seed)

@@ -7,9 +7,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.algorithms.fused_actor_critic import FusedActing
+from tenfold.algorithms.kernels.sac import FusedSAC
+from tenfold.algorithms.kernels.td3 import FusedTD3
+from tenfold.algorithms.sac.agent import SACAgent
+from tenfold.algorithms.sac.config import SAC
+from tenfold.algorithms.td3.agent import TD3Agent
+from tenfold.algorithms.td3.config import TD3
+from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, bounded_actions, observation_layout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.plain import Lanes
 
@@ -36,11 +42,11 @@ TOGETHER = {
 }
 
 
-def engine_examples(*own: Case) -> Any:
+def engine_examples(*special: Case) -> Any:
     """Of the shared options, an algorithm's own, and several at once."""
 
     def yield_cases(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-        for features, reals, options in (*SHARED, *own, (3, 2, TOGETHER)):
+        for features, reals, options in (*SHARED, *special, (3, 2, TOGETHER)):
             yield features, reals, options, int(rng.integers(99))
 
     return yield_cases
@@ -92,5 +98,82 @@ def acting_outcome(
     """The actions of an actor in ten rounds, before and after learning starts."""
     engine = filled_engine(ActorCriticEngine, agent, config, case, seed)
     acting, rows = engine.agent.for_actor(1), engine.envs.obs
-    explore = FusedActing(kind, acting, len(rows)) if fused else acting.explore
+    explore = kind.acting(acting, len(rows)) if fused else acting.explore
     return np.array([explore(rows, rounds, rounds).copy() for rounds in range(10)])
+
+
+SAC_OPTIONS = (
+    (3, 1, {"temperature": 0.2}),
+    (3, 2, {"temperature": "auto(-0.5, 0.1)"}),
+    (4, 0, {}),
+    (4, 0, {"normalize_obs": True}),
+    (3, 0, {"n_step": 3, "replay": "prioritized", "temperature": 0.2}),
+    (2, 0, {"batch_size": 1, "net": {"hidden": [5], "activation": "elu"}}),
+)
+
+
+def sac_plain_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return outcome(ActorCriticEngine, SACAgent, SAC, (features, reals, options), seed)
+
+
+@pair(
+    sac_plain_outcome,
+    engine_examples(*SAC_OPTIONS),
+    rtol=1e-4,
+    atol=1e-5,
+    name="engines.fused.sac's update and act",
+)
+def sac_fused_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed)
+
+
+def sac_plain_acting(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return acting_outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed, fused=False)
+
+
+@pair(
+    sac_plain_acting,
+    engine_examples(*SAC_OPTIONS),
+    rtol=1e-5,
+    atol=1e-6,
+    name="engines.fused.sac's act alone",
+)
+def sac_fused_acting(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return acting_outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed, fused=True)
+
+
+TD3_OPTIONS = (
+    (3, 2, {"critics": 1, "policy_delay": 1, "smoothing": 0.0}),
+    (3, 1, {"policy_delay": 3, "noise": "linear(1, 0.1, 100)"}),
+    (2, 2, {"smoothing": 1.0, "smoothing_clip": 0.1, "noise": 0.0}),
+)
+
+
+def td3_plain_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return outcome(ActorCriticEngine, TD3Agent, TD3, (features, reals, options), seed)
+
+
+@pair(
+    td3_plain_outcome,
+    engine_examples(*TD3_OPTIONS),
+    rtol=1e-4,
+    atol=1e-5,
+    name="engines.fused.td3's update and act",
+)
+def td3_fused_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return outcome(FusedTD3, TD3Agent, TD3, (features, reals, options), seed)
+
+
+def td3_plain_acting(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return acting_outcome(FusedTD3, TD3Agent, TD3, (features, reals, options), seed, fused=False)
+
+
+@pair(
+    td3_plain_acting,
+    engine_examples(*TD3_OPTIONS),
+    rtol=1e-5,
+    atol=1e-6,
+    name="engines.fused.td3's act alone",
+)
+def td3_fused_acting(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return acting_outcome(FusedTD3, TD3Agent, TD3, (features, reals, options), seed, fused=True)
