@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from usual_bounds import loops_reference, rerolled_reference
 
 from tenfold.cli.measure import interleave, repeated, row, timed_row
 from tenfold.domains.dynamics.config import LatentModel
@@ -18,8 +19,6 @@ from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.elbo import (
     draws_shape,
     elbo,
-    loops_reference,
-    rerolled_reference,
     windows,
     windows_of,
 )
