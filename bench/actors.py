@@ -18,17 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interleave, timed_row
 from peers.usual_actors import Player, System
 from peers.usual_iqn import Learner, Setting, loss_of
 
 from tenfold.actors.actor import Actor
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.team import Team
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.memory.weights import Weights
 
 # turns of each system; environment steps after learning began and before the clock starts

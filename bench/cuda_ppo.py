@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from gpu_peers import PRECISIONS, jax_peer
+from measure import interleave, timed_row
 
 from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 
 Turn = Callable[[], int]  # some iterations; returns the environment steps of all seeds

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row, timed_row
 from usual_explorer import UsualExplorer
 
-from tenfold.cli.measure import row, timed_row
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.belief import Belief

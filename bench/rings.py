@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interleave, row, timed_row
 from ring_writer import row_of, write_rows
 from torch import nn
 
-from tenfold.cli.measure import interleave, row, timed_row
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Signal

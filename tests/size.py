@@ -1,5 +1,5 @@
-"""How large the package is: code lines (no blank lines, comments or docstrings), and what is too
-long for a reader's head.
+"""How large the package is: code lines (no blank lines, comments or docstrings), what is too long
+for a reader's head, and what a reader stumbles on (tests/words.py).
 
     python tests/size.py             # what there is
     python tests/size.py --write     # into docs/design.md
@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from words import ambiguous, depths, dialect
+
 PACKAGE = Path(__file__).parent.parent / "tenfold"
 PAGE = PACKAGE.parent / "docs" / "design.md"
 OUTSIDE = {"domains", "integrations"}  # of the core
 FILE, FUNCTION, PARAMETERS = 350, 60, 12  # the most lines, lines and parameters
+DEPTH, DIALECT_LIMIT = 3, 5  # the most classes in a line of descent, bindings of one name
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef
 
 
@@ -78,12 +81,33 @@ def too_long() -> dict[str, list[str]]:
     return long
 
 
+def measures() -> dict[str, str]:
+    """What a newcomer pays for, besides statements: each with its number."""
+    names = dialect()
+    return {
+        "files": f"{len(list(PACKAGE.rglob('*.py')))}",
+        "longest chain of base classes in the package": f"{max(depths())}",
+        "names of more than one public class or module": f"{len(ambiguous())}",
+        "identifiers of the dialect bound more than five times": ", ".join(
+            f"`{name}` {count}" for name, count in names.most_common() if count > DIALECT_LIMIT
+        )
+        or "none",
+        "bindings of the dialect": f"{names.total():,}",
+    }
+
+
 def table() -> str:
     """For docs/design.md."""
     found = rooms()
     lines = [f"| `{room}/` | {count:,} |" for room, count in found.most_common() if room != "."]
     ends = [f"| **{name}** | **{count:,}** |" for name, count in totals(found).items()]
-    return "\n".join(["| room | statements |", "|---|---|", *lines, *ends])
+    reading = [f"| {name} | {value} |" for name, value in measures().items()]
+    return "\n".join(
+        [
+            *("| room | statements |", "|---|---|", *lines, *ends),
+            *("", "| measure | value |", "|---|---|", *reading),
+        ]
+    )
 
 
 def main() -> None:
@@ -97,6 +121,13 @@ def main() -> None:
     found = rooms()
     for room, lines in [*found.most_common(), *totals(found).items()]:
         print(f"{lines:7,} {room}")
+    for name, value in measures().items():
+        print(f"{name}: {value}")
+    deep = [line for depth, lines in depths().items() if depth > DEPTH for line in lines]
+    print(f"classes of more than {DEPTH}: {len(deep)}", *(f"    {line}" for line in deep), sep="\n")
+    print("names of more than one:")
+    for name, files in ambiguous().items():
+        print(f"    {name}: {' '.join(files)}")
     limits = (f"lines > {FILE}", f"lines > {FUNCTION}", f"> {PARAMETERS}, no kernels")
     for (what, items), most in zip(too_long().items(), limits, strict=True):
         print(f"{what}, {most}: {len(items)}", *(f"    {item}" for item in items), sep="\n")

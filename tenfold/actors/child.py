@@ -11,14 +11,12 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor
-from tenfold.actors.elsewhere import START_UP
 from tenfold.actors.losses import Lost, too_slow
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.core.processes import enter, how_it_ended, spawning
 from tenfold.core.system import set_threads
-from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
@@ -35,7 +33,6 @@ class Link:
     ring: Ring
     control: Segment  # one line of words
     bell: Signal
-    handshake: Handshake
     name: str
     base: int = 0  # rounds that were played before its ring was made
     words: memoryview = field(init=False)
@@ -65,7 +62,6 @@ class Link:
         self.words.release()
         self.control.close()
         self.bell.close()
-        self.handshake.close()
 
 
 def act_for_learner(
@@ -83,7 +79,6 @@ def act_for_learner(
         agent = actor.algorithm.make_agent(Run.of(settings | {"device": "cpu"}), actor.envs.spec)
         actor.follow(agent)
         talk.send(("begin", actor.envs.obs, actor.envs.mask))
-        link.handshake.answer(link.name, START_UP)
         serve(actor, agent, link, weights, talk)
     except UserError as error:
         talk.send(("error", str(error), ""))

@@ -38,9 +38,7 @@ from tenfold.actors.elsewhere import ABSENT, START_UP, Elsewhere
 from tenfold.actors.losses import Lost, too_slow
 from tenfold.actors.pools import Explore
 from tenfold.config.run import Run
-from tenfold.core.errors import UserError
 from tenfold.core.processes import require_guard
-from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
@@ -73,7 +71,6 @@ class Processes(Elsewhere):
                     Ring(self.schema, self.run.steps_ahead + 1),
                     Segment(LINE, "an actor's words"),
                     Signal(),
-                    Handshake([name]),
                     name,
                 )
                 for word in (LET, STEP, STOP, ASK):
@@ -88,15 +85,10 @@ class Processes(Elsewhere):
             raise
 
     def greet(self, place: Link) -> None:
-        """Takes an actor's first observations, and waits until it has proven that it shares our
-        memory."""
+        """Takes an actor's first observations."""
         link, child = place, self.children[place.index]
         child.hear("awake", START_UP, "started")
         _, obs, mask = child.hear("begin", max(self.run.patience, MAKING), f"made {self.run.env}")
-        try:
-            link.handshake.wait(START_UP, {link.name: child.process})
-        except UserError as error:
-            raise Lost(f"did not start: {error}") from None
         child.greeted = True
         self.show(link, (obs, mask))
 
@@ -115,7 +107,6 @@ class Processes(Elsewhere):
         while True:
             child.dismiss()
             self.notices.append(self.losses.judge(index, fault))
-            link.handshake.renew(link.name)
             child.start(self.run, self.weights)
             try:
                 self.greet(link)

@@ -37,8 +37,8 @@ from tenfold.actors.ray_actor import (
     packed,
     rows_of,
 )
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray
 
 SAY = 5.0  # seconds after which a person is told what is waited for, and again after ten times that
@@ -65,7 +65,7 @@ class RayActors(Elsewhere):
 
     def follow(self, agent: Any, explore: Explore) -> None:
         self.ray = require_ray()
-        connect(self.run.address, self.run.actors + self.run.learners)
+        connect(self.run.address, self.run.actors + 1)
         self.connected, self.head = True, Head()
         try:
             self.renew(agent, 0)

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Run
-from tenfold.config.wrapping import Sign
+from tenfold.config.run import Run, Sign
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.registry import algorithm
@@ -26,9 +25,7 @@ def environments_of(run: Run, index: int = 0) -> Any:
     """What actor number `index` of a run acts in."""
     agent = run.agent.name
     reads_masks = algorithm(agent).reads_masks
-    envs = make_environments(
-        run.world, run.num_envs, run.seed, run.vectorize, reads_masks, index * run.num_envs
-    )
+    envs = make_environments(run.world, run.num_envs, run.seed, reads_masks, index * run.num_envs)
     try:
         refuse_unread(envs.spec, f"agent {agent}", reads_masks)
         return Stacked(envs, run.stacked) if run.stacked > 1 else envs

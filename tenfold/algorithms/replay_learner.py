@@ -9,10 +9,10 @@ import numpy as np
 
 from tenfold.actors.actor import MASKS, STEP, Part, episodes, first_look
 from tenfold.algorithms.learner import MANY, ActorLearner
-from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.memory.frames import Seen
 from tenfold.memory.replay import replay_bytes
 
@@ -74,10 +74,6 @@ class ReplayLearner(ActorLearner):
     def make_lockstep(self, every: int) -> Any:
         """What repeats every N-th update by the plain engine."""
         raise NotImplementedError
-
-    @property
-    def device(self) -> str:
-        return ", ".join(dict.fromkeys(self.engine.devices))
 
     @property
     def memory(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import fill_normal
 from tenfold.engines.actor_critic import ActorCriticEngine, gradients
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
@@ -89,17 +88,6 @@ def own_env(name: str, limited: bool, **more: Any) -> gym.Env[Any, Any]:
     if limited:
         lift_limits(env)
     return Lent(env, limited) if is_object(name) else env
-
-
-def make_native(name: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    ident, arguments = split_name(name)
-    with make_errors(name, ident):
-        spec = gym.spec(ident)
-        if spec.vector_entry_point is None:
-            raise EnvironmentFault(
-                f"{ident} has no vector class of its own: leave vectorize at scalar."
-            )
-        return gym.make_vec(ident, num_envs, vectorization_mode="vector_entry_point", **arguments)
 
 
 @contextlib.contextmanager
@@ -200,11 +188,11 @@ def is_multiagent(name: str) -> bool:
 
 
 def make_environments(
-    name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False, first: int = 0
+    name: str, num_envs: int, seed: int, policy: bool = False, first: int = 0
 ) -> "Environments":
-    """Our compiled tasks step together whatever `vectorize` says; with arguments they are
-    environments like any other. Of worlds with several agents there are `num_envs`, and more lanes.
-    `first` is the index of the first one in its run."""
+    """Our compiled tasks step together; with arguments they are environments like any other. Of
+    worlds with several agents there are `num_envs`, and more lanes. `first` is the index of the
+    first one in its run."""
     # a run needs one of these at most
     from tenfold.envs.control_dynamics import KINDS
     from tenfold.envs.functions import FunctionEnvironments, task_of
@@ -219,13 +207,9 @@ def make_environments(
             return own
     if task := task_of(name):
         return FunctionEnvironments(task, name, num_envs, seed, policy, first)
-    if vectorize == "scalar":
-        from tenfold.envs.scalar import ScalarEnvironments
+    from tenfold.envs.scalar import ScalarEnvironments
 
-        return ScalarEnvironments(name, num_envs, seed, policy, first)
-    from tenfold.envs.native import NativeEnvironments
-
-    return NativeEnvironments(name, num_envs, seed, policy, first)
+    return ScalarEnvironments(name, num_envs, seed, policy, first)
 
 
 def stepped_one_by_one(name: str) -> bool:
@@ -243,12 +227,10 @@ def stepped_one_by_one(name: str) -> bool:
     return True
 
 
-def spec_of(
-    name: str, vectorize: str = "scalar", policy: bool = False, frames: int = 1
-) -> "EnvSpec":
+def spec_of(name: str, policy: bool = False, frames: int = 1) -> "EnvSpec":
     """What environments of this name are like, with so many observations put together: one is made,
     asked, and closed."""
-    envs = make_environments(name, 1, 0, vectorize, policy)
+    envs = make_environments(name, 1, 0, policy)
     try:
         spec = envs.spec
         return replace(spec, layout=spec.layout.stacked(frames)) if frames > 1 else spec

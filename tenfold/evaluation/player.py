@@ -201,7 +201,7 @@ def play(
     rota = Rota(episodes, allowance, most=1 if is_object(env_name) else LANES)
     seeds = episode_seeds(seed, purpose, episodes)
     with closing(
-        make_environments(env_name, rota.lanes, seeds[0], "scalar", agent.reads_masks)
+        make_environments(env_name, rota.lanes, seeds[0], agent.reads_masks)
         if is_multiagent(env_name)
         else ChosenEpisodes(env_name, rota.lanes, seeds, agent.reads_masks, **more)
     ) as envs:

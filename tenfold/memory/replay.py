@@ -16,7 +16,7 @@ from tenfold.core.system import require_memory
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import add_rows
 from tenfold.memory.sampling import sample_rows, write_priorities
-from tenfold.ops.sumtree import make_tree, put
+from tenfold.ops.sampling import make_tree, put
 
 ROW_BYTES = 4 + 1 + 1  # reward, kind, ready
 
@@ -114,6 +114,13 @@ class Replay:
         self.flat_obs, self.flat_next_obs = (
             array.reshape(len(array), -1) for array in (batch.obs, batch.next_obs)
         )
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """For compiled rounds: all of it but observations and actions, whose kinds of number
+        differ."""
+        names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top", "mask")
+        batch = {"row": self.batch.row, "draw": self.draw, "next_mask": self.batch.next_mask}
+        return {f"m_{name}": getattr(self, name) for name in names} | batch
 
     def begin(self, obs: np.ndarray, mask: np.ndarray | None = None) -> None:
         """The first observations, one for each lane, and their masks."""

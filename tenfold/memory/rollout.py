@@ -25,7 +25,7 @@ from tenfold.ops.returns import gae_into, gae_reference
 from tenfold.ops.rollouts import episode_edges
 
 if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.ppo.config import PPO
+    from tenfold.algorithms.ppo_settings import PPO
 
 SAVED = (
     "obs",

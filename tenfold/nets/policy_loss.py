@@ -14,7 +14,7 @@ from tenfold.ops.nodes import NodeChoices, NodeOutputs
 from tenfold.ops.segments import segment_sum
 
 if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.ppo.config import PPO
+    from tenfold.algorithms.ppo_settings import PPO
 
 Tensors = dict[str, torch.Tensor]
 

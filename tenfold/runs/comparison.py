@@ -2,32 +2,25 @@
 in which settings they differ. The statistics are those of Agarwal et al. (2021)."""
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Chart, Line
-from tenfold.runs.curves import Group, course_chart, shared_curve, steps_to
+from tenfold.runs.charts import Chart, Group, Line, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest
-from tenfold.runs.folder import RunFolder, is_compare, is_run, is_seeds, is_sweep
 from tenfold.runs.metrics import WINDOW, outcome
 from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
 from tenfold.runs.report import (
     damaged,
-    engines,
-    group_of_run,
-    group_of_seeds,
     training_sections,
     write,
 )
-from tenfold.runs.reporter import Number, reporter_of
-from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.reporter import Number, engines, reporter_of
 from tenfold.runs.statistics import (
     LEAST,
     LEAST_MEDIAN,
@@ -46,66 +39,6 @@ NOT_COMPARED = {"seed"}  # settings
 ALIKE = 0.99  # of the furthest run's steps: not as far is another end
 # what runs are compared by; of successes where their environment tells of some
 MEASURES = {"success": Number("", ".1%"), "return": Number("", ",.2f")}
-DEEPEST = 3  # folders below the one that is named
-
-
-# what is compared
-
-
-def experiments_below(path: Path, deepest: int = DEEPEST, sweeps: bool = False) -> list[Path]:
-    """Runs and folders of seeds in a folder, seeds as one, and of `sweeps` their trials; by
-    name."""
-    found = []
-    for below in sorted(path.iterdir()) if path.is_dir() else []:
-        if below.is_symlink() or not below.is_dir() or below.name.startswith("."):
-            continue
-        if is_run(below) or is_seeds(below):
-            found.append(below)
-        elif deepest > 1 and (sweeps or not is_sweep(below)):
-            found += experiments_below(below, deepest - 1, sweeps)
-    return sorted(found, key=in_order)
-
-
-def in_order(path: Path) -> list[Any]:
-    """By name, numbers by their size."""
-    parts = re.split(r"(\d+)", str(path))
-    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
-
-
-def experiments_named(paths: Sequence[Path], sweeps: bool = False) -> list[Path]:
-    """Those of a command line; of folders that hold experiments all of them."""
-    found: list[Path] = []
-    for path in paths:
-        if is_run(path) or is_seeds(path):
-            found.append(path)
-        elif own := experiments_below(path, sweeps=sweeps):
-            found += own
-        elif sweeps and is_sweep(path):
-            raise UserError(f"{path} is a sweep whose first trial has not begun yet.")
-        elif is_compare(path) or is_sweep(path) or not path.is_dir():
-            RunFolder.open(path)  # says what it is instead
-        else:
-            raise UserError(f"{path} is not a tenfold run, and holds none: name a run's folder.")
-    return list(dict.fromkeys(found))
-
-
-def called(paths: Sequence[Path]) -> list[str]:
-    """A name for each folder: as little of its path as tells it from the others."""
-    parts = [path.absolute().parts for path in paths]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(own[-count:]) for own in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in paths]
-
-
-def group_of(path: Path, name: str = "", trust: bool = False) -> Group:
-    if is_seeds(path):
-        return group_of_seeds(SeedsFolder.open(path, trust), name=name)
-    return group_of_run(*RunFolder.open(path, trust), name)
-
-
-# the page
 
 
 def write_comparison(

@@ -10,21 +10,23 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import yaml
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Chart, as_json
+from tenfold.runs.charts import Chart
 
 GENERATOR = '<meta name="generator" content="tenfold">'
+DIGITS = 6  # of a number on a page
 FILMS = {".gif": "image/gif", ".mp4": "video/mp4"}
 LARGEST_FILM = 8 * 2**20  # bytes; a larger one is linked
 IDENTITY = ("env", "agent.name", "steps", "seed")  # settings that say which run it is
@@ -128,6 +130,65 @@ def film(path: Path, near: Path) -> str:
         else f'<video controls loop muted playsinline src="{source}"></video>'
     )
     return f"<p>{shown}<br>{inline(name)}</p>\n"
+
+
+@dataclass
+class Table:
+    """Arrays that several lines have in common, each once."""
+
+    kept: list[list[float | None]] = field(default_factory=list)
+    places: dict[bytes, int] = field(default_factory=dict)
+
+    def place(self, values: Any) -> int:
+        key = np.asarray(values, float).tobytes()
+        if key not in self.places:
+            self.places[key] = len(self.kept)
+            self.kept.append(numbers(values))
+        return self.places[key]
+
+
+def numbers(values: Any) -> list[float | None]:
+    """As JSON has them, with as many digits as anybody sees; None for what is no number."""
+    found = [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, float).tolist()]
+    return [None if abs(v) == np.inf or v != v else int(v) if v == int(v) else v for v in found]
+
+
+def as_json(chart: Chart) -> str:
+    """What the page's script draws. No character of it means anything to HTML."""
+    xs = Table()
+    lines = []
+    for line in chart.lines:
+        low, high = line.band or (None, None)
+        lines.append(
+            {
+                "name": line.name,
+                "run": line.run,
+                "x": xs.place(line.x),
+                "y": numbers(line.y),
+                "low": None if low is None else numbers(low),
+                "high": None if high is None else numbers(high),
+                "colour": line.colour,
+                "style": line.style,
+            }
+        )
+    text = json.dumps(
+        {
+            "title": chart.title,
+            "x": chart.x,
+            "y": chart.y,
+            "log": chart.log,
+            "small": chart.small,
+            "ticks": list(chart.ticks),
+            "notes": [[float(x), float(y), words] for x, y, words in chart.notes],
+            "bounds": chart.bounds,
+            "xs": xs.kept,
+            "lines": lines,
+        },
+        separators=(",", ":"),
+    )
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
 
 
 def chart(drawn: Chart) -> str:

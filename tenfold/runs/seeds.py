@@ -8,27 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run
-from tenfold.config.mappings import merge
+from tenfold.config.files import Trust, require_trust
+from tenfold.config.notation import merge
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
-from tenfold.runs.files import replace_file, writing
+from tenfold.runs.files import FolderLock, Target, install, replace_file, settled, writing
 from tenfold.runs.folder import (
     SEEDS_KIND,
     RunFolder,
     failure,
+    mark_modules,
     origin,
     read_settings,
     require_place,
     write_settings,
 )
 from tenfold.runs.metrics import latest_row, read_rows
-from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.reporter import Reporter, reporter_of
 from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.statistics import sentence, together
-from tenfold.runs.trust import mark_modules
 
 Rows = list[dict[str, Any]]
 

@@ -18,11 +18,11 @@ from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, described
-from tenfold.runs.board import shape_of
 from tenfold.runs.folder import is_seeds
+from tenfold.runs.metrics import scalars
 
 PROJECT = "tenfold"
 PROJECT_VARIABLE = "TENFOLD_PROJECT"
@@ -96,9 +96,8 @@ class Tracker:
     def send(self, training: Any, row: dict[str, Any]) -> None:
         client = self.open.get(training.path)
         if client:
-            kind, names = shape_of(row)
             with self.forgiving(training, "sent to"):
-                client.log({f"{kind}/{name}": float(row[name]) for name in names}, row["step"])
+                client.log(scalars(row), row["step"])
 
     def on_end(self, training: Any) -> None:
         client = self.open.pop(training.path, None)

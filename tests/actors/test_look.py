@@ -6,8 +6,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 
 from tenfold.actors.actor import first_rollout
-from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.spaces import ObsLayout, policy_actions

@@ -293,7 +293,7 @@ def test_act_takes_the_mask_that_comes_with_the_observation_and_batches_as_vecto
     from gymnasium import spaces
 
     from tenfold.algorithms.ppo.agent import PPOAgent
-    from tenfold.algorithms.ppo.config import PPO
+    from tenfold.algorithms.ppo_settings import PPO
     from tenfold.core.spaces import observation_layout, policy_actions
 
     seen = spaces.Dict(

@@ -397,15 +397,43 @@ def test_an_environment_owns_the_action_it_is_given() -> None:
     )
 
 
+class Leaving:
+    """Two agents; the second leaves the world after its first step of seven."""
+
+    possible_agents = ("long", "short")
+
+    def observation_space(self, agent: str) -> gym.Space:
+        return gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    def action_space(self, agent: str) -> gym.Space:
+        return gym.spaces.Discrete(2)
+
+    def seen(self) -> dict[str, np.ndarray]:
+        return {a: np.float32([len(a) / 9, self.t / 9]) for a in self.possible_agents}
+
+    def reset(self, seed: int | None = None, options: object = None) -> tuple:
+        self.t, self.agents = 0, list(self.possible_agents)
+        return self.seen(), {a: {} for a in self.agents}
+
+    def step(self, actions: dict[str, int]) -> tuple:
+        self.t += 1
+        over = {a: self.t >= (7 if a == "long" else 1) for a in actions}
+        self.agents = [a for a in actions if not over[a]]
+        obs = {a: row for a, row in self.seen().items() if a in actions}
+        return obs, dict.fromkeys(actions, 1.0), over, dict.fromkeys(actions, False), {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def test_rows_that_are_no_transition_alone_teach_nothing() -> None:
-    """NEXT_STEP vector classes insert rows whose action is ignored; a minibatch of only these
+    """An agent that has left its world has rows whose action is ignored; a minibatch of only these
     leaves the parameters whole."""
     for engine in ("plain", "fused"):
         p = PPOLearner(
             Run.of(
                 {
-                    "env": "CartPole-v1",
-                    "vectorize": "native",
+                    "env": f"pettingzoo/{__name__.rpartition('.')[2]}:Leaving",
                     "num_envs": 1,
                     "engine": engine,
                     "agent": {

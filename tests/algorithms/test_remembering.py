@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.ppo import PolicyOptimisation
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
+from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.graph_spaces import BoundedGraph
@@ -33,14 +33,11 @@ def place(
     engine: str = "plain",
     memory: str = "lstm(5)",
     num_envs: int = 3,
-    more: dict[str, Any] | None = None,
     **agent: object,
 ) -> Any:
     net = {"hidden": [6], "memory": memory}
     settings = {"env": env, "num_envs": num_envs, "engine": engine, "seed": 5, "steps": 10_000}
-    return make_learner(
-        Run.of(settings | (more or {}) | {"agent": {"name": "ppo", "net": net, **SMALL, **agent}})
-    )
+    return make_learner(Run.of(settings | {"agent": {"name": "ppo", "net": net, **SMALL, **agent}}))
 
 
 @contextmanager
@@ -73,13 +70,43 @@ def compare_with_acting(p: Any) -> None:
         assert torch.allclose(value, batch["value"], atol=2e-6)
 
 
+class Leaving:
+    """Two agents; the second leaves the world three steps before the first ends it, and its rows
+    until then are no step."""
+
+    possible_agents = ("long", "short")
+
+    def observation_space(self, agent: str) -> Any:
+        return gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return gym.spaces.Discrete(3)
+
+    def seen(self) -> dict[str, np.ndarray]:
+        return {a: np.float32([len(a) / 9, self.t / 9]) for a in self.possible_agents}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.t, self.agents = 0, list(self.possible_agents)
+        return self.seen(), {a: {} for a in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        self.t += 1
+        over = {a: self.t >= (7 if a == "long" else 4) for a in actions}
+        self.agents = [a for a in actions if not over[a]]
+        obs = {a: row for a, row in self.seen().items() if a in actions}
+        return obs, dict.fromkeys(actions, 1.0), over, dict.fromkeys(actions, False), {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 CASES = {
     "lstm": ("tenfold/CartPole-v1", {}),
     "gru": ("tenfold/CartPole-v1", {"memory": "gru(7)"}),
     "pieces": ("tenfold/CartPole-v1", {"minibatches": 5}),
     "normalised": ("tenfold/CartPole-v1", {"normalize_obs": True}),
     "masked": ("tenfold/Assign-v0", {"horizon": 60}),
-    "rows that are no step": ("CartPole-v1", {"more": {"vectorize": "native"}}),
+    "rows that are no step": (f"pettingzoo/{__name__.rpartition('.')[2]}:Leaving", {}),
     "real numbers": ("tenfold/Pendulum-v1", {"horizon": 216, "squash": True}),
 }
 
@@ -392,7 +419,6 @@ def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> 
         ({"memory": "lstm(0)"}, "= 0 is out of range"),
         ({"memory": "rnn(8)"}, "= rnn(8) is not gru(size) or lstm(size) or none"),
         ({"net": {"module": "my:Net", "memory": "gru"}}, "a network of one's own"),
-        ({"more": {"learners": 2}, "engine": "parallel"}, "the policy remembers"),
     ],
 )
 def test_where_a_memory_does_not_fit_one_sentence_says_so(given: dict, words: str) -> None:

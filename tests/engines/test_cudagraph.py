@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn import QLearning
-from tenfold.algorithms.ppo import PolicyOptimisation
+from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.algorithms.sac import SoftActorCritic
 from tenfold.algorithms.td3 import TwinDelayed
 from tenfold.config.run import Run

@@ -398,12 +398,9 @@ def test_an_action_that_is_none_is_refused() -> None:
 
 
 def test_compiled_tasks_are_chosen_by_their_name() -> None:
-    for vectorize in ("scalar", "native"):
-        assert isinstance(
-            make_environments("tenfold/CartPole-v1", 2, 0, vectorize), ControlEnvironments
-        )
-    assert isinstance(make_environments("CartPole-v1", 2, 0, "scalar"), ScalarEnvironments)
-    shorter = make_environments("tenfold/CartPole-v1(max_episode_steps=3)", 1, 0, "scalar")
+    assert isinstance(make_environments("tenfold/CartPole-v1", 2, 0), ControlEnvironments)
+    assert isinstance(make_environments("CartPole-v1", 2, 0), ScalarEnvironments)
+    shorter = make_environments("tenfold/CartPole-v1(max_episode_steps=3)", 1, 0)
     for _ in range(3):
         shorter.step(np.array([1]))
     assert shorter.truncated.tolist() == [True]

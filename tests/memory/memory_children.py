@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 
-from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Segment, Signal
 from tenfold.memory.weights import Weights
@@ -115,15 +114,3 @@ def die_while_publishing(weights: Weights) -> None:
     weights.words[lock] = 3  # version 2 is being written
     copy[: copy.size // 2] = 2
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def shake(handshake: Handshake, name: str) -> None:
-    handshake.answer(name, timeout=20)
-
-
-def exit_at_once(code: int) -> None:
-    os._exit(code)
-
-
-def stay_silent(seconds: float) -> None:
-    time.sleep(seconds)

@@ -17,7 +17,6 @@ from tenfold.core import system
 from tenfold.core.errors import UserError
 from tenfold.core.system import container_room
 from tenfold.memory import shared
-from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
@@ -60,7 +59,6 @@ def test_it_is_never_passed_by_value() -> None:
     for shared_thing in (
         Segment(64),
         Signal(),
-        Handshake(["actor 0"]),
         Ring(children.ROW, 2),
         Weights(3),
     ):
@@ -202,43 +200,3 @@ def test_a_bell_rung_between_two_looks_is_not_slept_through(
     # taken in vain, so rung again: more may have come than was looked for
     assert wait_for([bell], 0) == [bell]
     assert not bell.until(lambda: False, timeout=0) and wait_for([bell], 0) == []
-
-
-def test_children_and_parent_answer_one_another() -> None:
-    handshake = Handshake(["actor 0", "actor 1"])
-    running = {name: start(children.shake, handshake, name) for name in handshake.names}
-    handshake.wait(30, running)
-    for child in running.values():
-        child.join(30)
-        assert child.exitcode == 0
-    handshake.renew("actor 1")  # started anew: the old answer does not count
-    with pytest.raises(UserError, match=r"^actor 1 did not answer within 0\.01 s"):
-        handshake.wait(0.01)
-    again = start(children.shake, handshake, "actor 1")
-    handshake.wait(30, {"actor 1": again})
-    again.join(30)
-    assert again.exitcode == 0
-
-
-def test_a_child_that_does_not_answer_is_named() -> None:
-    handshake = Handshake(["actor 0", "learner"])
-    silent = start(children.stay_silent, 60)
-    answering = threading.Thread(target=children.shake, args=(handshake, "learner"))
-    answering.start()
-    with pytest.raises(UserError, match=r"^actor 0 did not answer within 0\.3 s"):
-        handshake.wait(0.3, {"actor 0": silent, "learner": silent})
-    answering.join()
-    silent.kill()
-    silent.join()
-
-
-def test_a_child_that_dies_at_start_is_named_at_once(sleeps: list[tuple[float, bool]]) -> None:
-    handshake = Handshake(["actor 0"])
-    with pytest.raises(UserError, match="actor 0 ended with exit code 3 before training began"):
-        handshake.wait(60, {"actor 0": start(children.exit_at_once, 3)})
-    assert sleeps and all(woken for _, woken in sleeps)  # by its end, not by the time
-
-
-def test_a_child_whose_memory_is_not_the_parents_gives_up() -> None:
-    with pytest.raises(UserError, match=r"actor 0 waited 0\.05 s for the parent"):
-        Handshake(["actor 0"]).answer("actor 0", timeout=0.05)

@@ -11,7 +11,7 @@ import torch
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import Hard
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
 from tenfold.memory.places import draw_places

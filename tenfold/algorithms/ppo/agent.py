@@ -19,22 +19,22 @@ from tenfold.algorithms.agent import (
     refuse_empty,
     refuse_state,
 )
-from tenfold.algorithms.masks import refuse_choiceless
-from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.network import (
     check_settings,
     make_network,
     node_choices,
     told_to_user,
 )
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.memory.graphs import pack
-from tenfold.nets.blocks import fit_encoder
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy_loss import PolicyLearning
+from tenfold.nets.q_network import fit_encoder
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.nodes import NodeChoices

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent, Tensors
-from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.fused_arrays import (
     EMPTY,
     LR,
@@ -34,13 +33,14 @@ from tenfold.algorithms.ppo.fused_round import (
 )
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent, agent_kind
+from tenfold.algorithms.ppo_settings import PPO
+from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
-from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import policy_actions
+from tenfold.core.system import Clock
 from tenfold.core.tables import table_of
-from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fusing import PATIENCE, SPENT
+from tenfold.engines.fused import PATIENCE, SPENT
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
@@ -195,7 +195,7 @@ def phase_of(
     """A rollout that the plain engine filled, then a learning phase, then the next actions."""
     config, envs = (
         PPO.of({"name": "ppo", **options}),
-        make_environments(env, 2, seed, "scalar", policy=True),
+        make_environments(env, 2, seed, policy=True),
     )
     actions = policy_actions(envs.action_space, env)
     agent = agent_kind(config)(config, envs.layout, actions, seed)

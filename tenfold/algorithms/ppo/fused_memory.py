@@ -24,7 +24,7 @@ from tenfold.algorithms.ppo.fused_learning import (
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
 from tenfold.core.kernels import kernel
 from tenfold.core.tables import F1, F2, F3, I1, opener
-from tenfold.engines.fusing import zeros
+from tenfold.engines.fused import zeros
 from tenfold.memory.rollout import Rollout
 from tenfold.ops.mlp import (
     RELU,
@@ -35,7 +35,7 @@ from tenfold.ops.mlp import (
     through_activation,
 )
 from tenfold.ops.products import layer_by_input, turn
-from tenfold.ops.recurrent import LSTM_GATES, memory_backward, memory_forward
+from tenfold.ops.recurrence import LSTM_GATES, memory_backward, memory_forward
 from tenfold.ops.tiles import at
 
 # typed: Numba compiles a function once more for each literal number it is called with; the policy's

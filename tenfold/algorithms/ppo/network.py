@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from tenfold.algorithms.ppo.config import PPO
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.notation import show
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.spaces import ObsLayout, PolicyActions

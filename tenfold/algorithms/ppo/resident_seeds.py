@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.algorithms.masks import no_option
 from tenfold.algorithms.ppo import resident_arrays as r
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused_arrays import DRAWS
@@ -29,16 +28,17 @@ from tenfold.algorithms.ppo.resident_learn import (
 )
 from tenfold.algorithms.ppo.resident_play import norm_scale, norm_update, play, show
 from tenfold.core.capture import capturing
-from tenfold.core.schedules import as_numbers
+from tenfold.core.kernels import as_numbers
 from tenfold.engines.device import DeviceSeeds, Room, empty_rows
 from tenfold.engines.resident import PRECISIONS
 from tenfold.envs.adapter import Episode, StateEnvironments
 from tenfold.envs.device import device_task
+from tenfold.envs.mask_faults import no_option
 from tenfold.memory.rollout import Rollout
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
-from tenfold.ops.permutation import split_bits
+from tenfold.ops.sampling import split_bits
 
 MOST_LANES = 32  # of a program that plays
 ROWS = 32  # of a minibatch that are in registers at a time

@@ -18,7 +18,7 @@ from tenfold.domains.dynamics.model_metrics import ModelMetrics, columns, evalua
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
 from tenfold.domains.dynamics.recording_source import recalled
 from tenfold.domains.dynamics.validation import Recordings, random_recordings
-from tenfold.runs.curves import Curve
+from tenfold.runs.charts import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section

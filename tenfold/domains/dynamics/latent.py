@@ -35,8 +35,8 @@ from tenfold.domains.dynamics.dynamics import (
 )
 from tenfold.domains.dynamics.missing import Fill, log_likelihood_of_seen
 from tenfold.domains.dynamics.sessions import SessionMap
-from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import Layer
 
 MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
 LEAST_MEAN = 1e-3  # of a neuron's counts, before its logarithm is taken

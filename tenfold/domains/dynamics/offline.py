@@ -20,9 +20,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from tenfold.config.mappings import merge
-from tenfold.config.notation import show
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.notation import merge, show
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Callback
 from tenfold.core.system import set_threads

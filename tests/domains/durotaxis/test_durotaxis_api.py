@@ -35,7 +35,7 @@ def test_gymnasiums_checker_passes(arguments: dict[str, str | int]) -> None:
 )
 def test_an_ordinary_environment_plays_a_lanes_episode(arguments: str) -> None:
     name = f"{NAME}({arguments}, max_steps=60)"
-    envs, rng = make_environments(name, 3, 5, "scalar", policy=True), np.random.default_rng(0)
+    envs, rng = make_environments(name, 3, 5, policy=True), np.random.default_rng(0)
     assert isinstance(envs, DurotaxisEnvironments)
     env = make_env(name)
     obs, info = env.reset(seed=envs.episode_seed(1))

@@ -18,7 +18,6 @@ from tenfold.domains.durotaxis.extent import Extent
 from tenfold.domains.durotaxis.features import GraphFeature
 from tenfold.domains.durotaxis.reference import uniform
 from tenfold.domains.durotaxis.setting import read_setting
-from tenfold.domains.durotaxis.torch_colonies import TorchColonies
 from tenfold.domains.durotaxis.view import field
 
 NAME = "tenfold/Durotaxis-v0"
@@ -241,15 +240,6 @@ def test_pictures_have_the_size_of_the_episodes_world() -> None:
     said = DurotaxisEnv(render_mode="ansi", size="300..900x200..400")
     said.reset(seed=1)
     assert f"of {shapes[1][1]}" in said.render()
-
-
-def test_colonies_in_torch_begin_with_what_the_compiled_ones_draw() -> None:
-    """Thousands of starts: the draw of a number of nodes is floored, and no bit may flip it."""
-    name = f"{NAME}(size=300..900x200..400, init_nodes=1..60)"
-    compiled, torched = DurotaxisEnvironments(name, 3000, 4), TorchColonies(name, 3000, 4)
-    np.testing.assert_array_equal(torched.state.nodes.numpy(), compiled.colonies.nodes)
-    np.testing.assert_array_equal(torched.state.extent.numpy(), compiled.colonies.extent)
-    np.testing.assert_allclose(torched.obs.numpy(), compiled.obs, rtol=1e-6, atol=1e-6)
 
 
 def test_scripted_colonies_arrive_from_every_start_that_is_drawn() -> None:

@@ -128,7 +128,7 @@ def test_every_system_is_a_gymnasium_environment(name: str) -> None:
 
 def test_one_environment_plays_what_a_lane_plays_and_shows_the_hidden_state() -> None:
     name = "tenfold/Snowman-v0(limit=5, noise=poisson, observe=loglinear)"
-    env, envs = make_env(name), make_environments(name, 1, 9, "scalar", True)
+    env, envs = make_env(name), make_environments(name, 1, 9, True)
     assert isinstance(envs, FieldEnvironments)
     obs, info = env.reset(seed=9)
     for step in range(12):
@@ -196,7 +196,7 @@ def test_lanes_given_seeds_play_what_each_seed_plays_alone_and_can_be_restored()
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(name: str, words: str) -> None:
-    for make in (make_env, lambda n: make_environments(n, 1, 0, "scalar", True)):
+    for make in (make_env, lambda n: make_environments(n, 1, 0, True)):
         with pytest.raises(UserError, match=words):
             make(name)
 
