@@ -20,8 +20,9 @@ from tenfold.algorithms.ppo_policy import PolicyInference
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.algorithms.ppo_variants import ComponentRecord, counterfactual_rows, old_outputs
 from tenfold.config.options import value_at
+from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.plain import AutogradEngine

@@ -18,7 +18,7 @@ from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.rollout import ACTED, RolloutBuffer
-from tenfold.memory.staging import Parcel, Shapes
+from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
@@ -46,7 +46,9 @@ class GraphPPO(Captured, PlainPPO):
             for name, rows in self.rows.items()
             if name not in NUMBERS
         }
-        self.phase = Parcel(device, {"numbers": ((count, width), np.float32), **shapes}, depth=1)
+        self.phase = StagingBuffer(
+            device, {"numbers": ((count, width), np.float32), **shapes}, depth=1
+        )
         # of counterfactual baselines
         self.static: Tensors = {}
         if agent.online.critic is not None:
@@ -60,7 +62,7 @@ class GraphPPO(Captured, PlainPPO):
         self.acting = self.make_acting()
         self.shape = self.kernel_shape()
 
-    def make_sent(self) -> Parcel:
+    def make_sent(self) -> StagingBuffer:
         """What minibatches are given."""
         sizes, rollout = np.diff(self.bounds), self.rollout
         self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
@@ -72,7 +74,9 @@ class GraphPPO(Captured, PlainPPO):
         }
         if self.uneven:
             shapes["there"] = (rows,), np.float32
-        return Parcel(self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2)
+        return StagingBuffer(
+            self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2
+        )
 
     def unchecked_agent(self) -> Any:
         return self.agent.unchecked()
@@ -255,7 +259,7 @@ class GraphPPO(Captured, PlainPPO):
         self.wait()
         return results["value"].numpy()
 
-    def make_acting(self) -> tuple[Parcel, Tensors]:
+    def make_acting(self) -> tuple[StagingBuffer, Tensors]:
         """What acting is given, and where its results arrive."""
         rollout, envs = self.rollout, self.rollout.obs.shape[1]
         arrays = {"rows": rollout.obs[0], "state": rollout.hidden}
@@ -269,7 +273,7 @@ class GraphPPO(Captured, PlainPPO):
             arrays["next_hidden"] = rollout.next_hidden
         like = {name: torch.from_numpy(array) for name, array in arrays.items()}
         results = {name: self.host(*a.shape, dtype=a.dtype) for name, a in like.items()}
-        return Parcel(self.agent.device, shapes, depth=1), results
+        return StagingBuffer(self.agent.device, shapes, depth=1), results
 
     @torch.no_grad()
     def act_there(self) -> None:

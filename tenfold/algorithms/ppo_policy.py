@@ -9,9 +9,10 @@ from torch import nn
 
 from tenfold.algorithms.agent import mask_rows, numpy_of, refuse_empty, refuse_state
 from tenfold.core.errors import UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.spaces import PolicyActions
 from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.nets.action_distribution import ActionDistribution, refusals_to_user
 from tenfold.ops.moments import RunningNorm

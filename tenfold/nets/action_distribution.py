@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tenfold.core.errors import UserError
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import PolicyActions
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.nets.recurrent import RecurrentNetwork

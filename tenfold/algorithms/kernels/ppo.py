@@ -47,7 +47,7 @@ from tenfold.algorithms.kernels.ppo_arrays import (
 from tenfold.algorithms.ppo import GRAD, MEAN, ONLINE, SQUARE
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
