@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tenfold.config.options import nearest
+from tenfold.config.notation import nearest
 from tenfold.core.errors import UserError
 from tenfold.core.pairs import all_pairs
 from tenfold.core.system import set_threads

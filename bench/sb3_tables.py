@@ -169,7 +169,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
 
 def differences(agent: str) -> str:
     """The arguments of an algorithm; both defaults stand in bold where they differ."""
-    from tenfold.config.options import show
+    from tenfold.config.notation import show
     from tenfold.config.run import Run
 
     run = Run.of({"agent": {"name": agent}})

@@ -23,7 +23,8 @@ from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
 from tenfold.config.agent import AgentConfig, leaves_of
 from tenfold.config.files import SECTIONS, named, presets, settings_of
-from tenfold.config.options import Linear, Net, parse_call, parse_number, read_yaml
+from tenfold.config.notation import parse_call, parse_number, read_yaml
+from tenfold.config.options import Linear, Net
 from tenfold.config.run import Run
 from tenfold.config.schema import Config, to_mapping
 from tenfold.core.errors import ConfigError

@@ -7,7 +7,7 @@ import pytest
 import tenfold as ten
 from tenfold.config.agent import AgentConfig, leaves_of
 from tenfold.config.files import named
-from tenfold.config.options import show
+from tenfold.config.notation import show
 from tenfold.config.schema import Config, Count, Decided, to_mapping
 
 

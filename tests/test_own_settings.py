@@ -13,7 +13,8 @@ from tenfold.cli.main import main, parser
 from tenfold.config.agent import AgentConfig
 from tenfold.config.changes import changed_run, changes, cut_short, never_learns
 from tenfold.config.files import named
-from tenfold.config.options import Custom, Exponential, Linear, custom_schedule, read_yaml, value_at
+from tenfold.config.notation import read_yaml
+from tenfold.config.options import Custom, Exponential, Linear, custom_schedule, value_at
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError

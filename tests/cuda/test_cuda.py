@@ -12,7 +12,7 @@ from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
-from tenfold.nets.layers import QNetwork
+from tenfold.nets.q_network import QNetwork
 from tenfold.training.learners import make_learner
 
 pytestmark = pytest.mark.cuda

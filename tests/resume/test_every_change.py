@@ -12,7 +12,7 @@ import pytest
 
 from tenfold.config.changes import CHANGEABLE, HOLDING, changed_run
 from tenfold.config.files import named
-from tenfold.config.options import nested
+from tenfold.config.notation import nested
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm, own

@@ -12,7 +12,7 @@ import torch
 
 import tenfold as ten
 from tenfold.config.changes import changed_run, new_end
-from tenfold.config.options import dotted, show
+from tenfold.config.notation import dotted, show
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError
 from tenfold.training.loop import resume, train
