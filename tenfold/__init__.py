@@ -12,8 +12,8 @@ tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfol
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.elsewhere import name_elsewhere
 from tenfold.core.errors import NoSuchName
+from tenfold.core.other_libraries import name_elsewhere
 from tenfold.core.registry import domain_names
 
 if TYPE_CHECKING:

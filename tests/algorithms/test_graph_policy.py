@@ -23,7 +23,8 @@ from tenfold.config.options import PolicyNet
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
-from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.core.layout import observation_layout
+from tenfold.core.spaces import policy_actions
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.ops.gaussian import squashed_entropy_reference

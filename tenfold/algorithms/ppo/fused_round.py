@@ -29,7 +29,7 @@ from tenfold.algorithms.ppo.fused_arrays import (
 from tenfold.algorithms.ppo.fused_learning import learn_due
 from tenfold.core.kernels import kernel
 from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.mlp import mlp_forward, parameter_total
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update

@@ -2,7 +2,7 @@
 
 An adapter in such a form has arrays of its own for what differs, made once as the adapter's are:
 whoever reads them there, compiled code too, needs to know nothing of it. Steps and episodes of
-another length are in `envs.wrapping`, around each single environment.
+another length are in `envs.making`, around each single environment.
 """
 
 from dataclasses import replace
@@ -12,12 +12,12 @@ import numpy as np
 
 from tenfold.config.run import Run, Sign
 from tenfold.core.errors import ConfigError
+from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import make_environments
-from tenfold.envs.masks import refuse_unread
-from tenfold.memory.frames import Frames
+from tenfold.memory.frames import FrameRing
 from tenfold.ops.rewards import SIGN, RewardForm
 
 
@@ -28,7 +28,7 @@ def environments_of(run: Run, index: int = 0) -> Any:
     envs = make_environments(run.world, run.num_envs, run.seed, reads_masks, index * run.num_envs)
     try:
         refuse_unread(envs.spec, f"agent {agent}", reads_masks)
-        return Stacked(envs, run.stacked) if run.stacked > 1 else envs
+        return FrameStackEnvs(envs, run.stacked) if run.stacked > 1 else envs
     except BaseException:
         envs.close()
         raise
@@ -57,7 +57,7 @@ def reward_form(run: Run, envs: Any) -> RewardForm | None:
     return RewardForm(envs.num_envs, gamma or 0.0, run.normalize_reward, limit)
 
 
-class Around:
+class EnvWrapper:
     """An adapter in another form. What is not said here is the inner adapter's."""
 
     def __init__(self, inner: Environments) -> None:
@@ -67,14 +67,14 @@ class Around:
         return getattr(self.inner, name)
 
 
-class Stacked(Around):
+class FrameStackEnvs(EnvWrapper):
     """Observations are the last `frames` of their episode, the oldest first; before an episode's
     first stands that one again."""
 
     def __init__(self, inner: Environments, frames: int) -> None:
         super().__init__(inner)
         self.frames, self.layout = frames, inner.layout.stacked(frames)
-        self.memory = Frames(frames, inner.layout, inner.num_envs)
+        self.memory = FrameRing(frames, inner.layout, inner.num_envs)
         self.obs = self.memory.seen
         self.final_obs = np.zeros_like(self.obs)
         self.memory.begin(inner.obs)
@@ -106,7 +106,7 @@ class Stacked(Around):
         return exact
 
 
-class Rewarded(Around):
+class RewardTransformEnvs(EnvWrapper):
     """Rewards as the learner is to learn from them; episodes are told with their real returns."""
 
     def __init__(self, inner: Environments, form: RewardForm) -> None:

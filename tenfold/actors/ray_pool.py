@@ -4,8 +4,8 @@ An actor is asked for a few rows at once, by a call that brings what it needs (t
 weights where it has older ones); its answer is these rows as one array. Half of the `ahead` + 1
 rows that it may be ahead travel or wait while the other half is being played, so that neither side
 waits for the network, and nobody ever has more in flight. What a call brings was the newest when it
-was made: no policy that acts is older than in `actors.processes`, and with `ahead` = 0 the numbers
-are those of `Inline` bit for bit.
+was made: no policy that acts is older than in `actors.process_pool`, and with `ahead` = 0 the
+numbers are those of `SerialActors` bit for bit.
 
 Weights are one array a version: in the object store once, whoever acts (`ray.put`), or in the call
 itself where they are so small that the store would cost more. The last reference is dropped with
@@ -24,19 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MAKING, Part
-from tenfold.actors.elsewhere import ABSENT, START_UP, Elsewhere
-from tenfold.actors.losses import Lost, too_slow
-from tenfold.actors.pools import Explore
+from tenfold.actors.actor import MAKING, TransitionBatch
+from tenfold.actors.pool import Explore
 from tenfold.actors.ray_actor import (
     INLINE,
     RemoteActor,
-    Seat,
+    RemoteHandle,
     answer_of,
     order_of,
     packed,
     rows_of,
 )
+from tenfold.actors.remote import ABSENT, START_UP, ActorLost, RemotePool, too_slow
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray
@@ -45,7 +44,7 @@ SAY = 5.0  # seconds after which a person is told what is waited for, and again 
 FAREWELL = 3.0  # seconds for actors to close their environments
 
 
-class RayActors(Elsewhere):
+class RayPool(RemotePool):
     """Starts actors on a cluster, asks them for rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
@@ -53,12 +52,12 @@ class RayActors(Elsewhere):
         self.expect(run)
         self.row = packed(self.schema)
         self.actors_lost = self.rows_lost = self.version = 0
-        self.connected, self.seats = False, [Seat(index) for index in range(run.actors)]
+        self.connected, self.seats = False, [RemoteHandle(index) for index in range(run.actors)]
         # rows in one call, at most and at least: while one is played another travels
         self.most, self.least = (run.steps_ahead + 2) // 2, max((run.steps_ahead + 1) // 2, 1)
 
     @property
-    def places(self) -> list[Seat]:
+    def places(self) -> list[RemoteHandle]:
         return self.seats
 
     # actors
@@ -83,11 +82,11 @@ class RayActors(Elsewhere):
             self.close()
             raise
 
-    def start(self, seat: Seat) -> None:
+    def start(self, seat: RemoteHandle) -> None:
         seat.handle = self.kind.remote(to_mapping(self.run), seat.index, seat.taken)
         seat.version, seat.clock, seat.warm = 0, np.inf, False
 
-    def greet(self, place: Seat) -> None:
+    def greet(self, place: RemoteHandle) -> None:
         """Waits until Ray has found a node for an actor, and takes its first observations."""
         seat = place
         seat.node_id, there = self.placed(seat)
@@ -99,7 +98,7 @@ class RayActors(Elsewhere):
         making = max(self.run.patience, MAKING)
         self.show(seat, self.hear(seat, ref, making, f"made {self.run.env}"))
 
-    def placed(self, seat: Seat) -> tuple[str, dict[str, str]]:
+    def placed(self, seat: RemoteHandle) -> tuple[str, dict[str, str]]:
         """An actor's first words. While the cluster has no processor free for it a person is told,
         and there is no end to the waiting: one may be on its way."""
         ref, told_at, end = seat.handle.hello.remote(), monotonic() + SAY, monotonic() + START_UP
@@ -121,7 +120,7 @@ class RayActors(Elsewhere):
                 )
         return answer_of(seat, ref)
 
-    def replace(self, place: Seat, fault: Lost) -> None:
+    def replace(self, place: RemoteHandle, fault: ActorLost) -> None:
         self.head.require()
         seat = place
         missing = sum(count for _, count in seat.calls)
@@ -129,7 +128,7 @@ class RayActors(Elsewhere):
         if self.rollouts:  # whose rows must fit together
             missing += len(seat.rows)
         else:
-            self.began += [Part(seat.index, first, row) for row in seat.rows]
+            self.began += [TransitionBatch(seat.index, first, row) for row in seat.rows]
             seat.taken += len(seat.rows)
         seat.calls.clear()
         seat.rows.clear()
@@ -142,11 +141,11 @@ class RayActors(Elsewhere):
             try:
                 self.greet(seat)
                 break
-            except Lost as again:
+            except ActorLost as again:
                 fault, missing = again, 0
         self.began.append(self.begins(seat.index))
 
-    def dismiss(self, seat: Seat) -> None:
+    def dismiss(self, seat: RemoteHandle) -> None:
         if seat.handle is not None:
             with contextlib.suppress(Exception):  # it is gone, or so is the cluster
                 self.ray.kill(seat.handle)
@@ -173,7 +172,7 @@ class RayActors(Elsewhere):
 
     # rows
 
-    def parts(self, step: int, left: int) -> Iterator[Part]:
+    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
         slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.steps_ahead + 1)
@@ -182,7 +181,7 @@ class RayActors(Elsewhere):
         self.wait()
         yield from self.delivered(1 if self.together else self.run.steps_ahead + 1)
 
-    def ask(self, seat: Seat, step: int, let: int) -> None:
+    def ask(self, seat: RemoteHandle, step: int, let: int) -> None:
         """Calls for what an actor may play beyond what it was asked for; little calls only where it
         has nothing else to do."""
         while (want := let - seat.asked) > 0 and (want >= self.least or not seat.calls):
@@ -215,7 +214,7 @@ class RayActors(Elsewhere):
                 return
             self.receive([seat for seat in missing if seat.calls], self.together)
 
-    def receive(self, seats: list[Seat], everyone: bool) -> None:
+    def receive(self, seats: list[RemoteHandle], everyone: bool) -> None:
         """The next answers of some actors: those of all, or of whoever is first."""
         before, first = monotonic(), {seat.calls[0][0]: seat for seat in seats}
         late = min(self.heard[seat.index] + self.patience(seat) for seat in seats) - before
@@ -237,10 +236,10 @@ class RayActors(Elsewhere):
                 if not self.ray.wait([seat.calls[0][0]], timeout=0)[0]:
                     self.replace(seat, too_slow(deed, self.patience(seat)))
 
-    def take_in(self, seat: Seat) -> None:
+    def take_in(self, seat: RemoteHandle) -> None:
         try:
             batch = np.frombuffer(answer_of(seat, seat.calls[0][0]), self.row)
-        except Lost as fault:
+        except ActorLost as fault:
             self.replace(seat, fault)
             return
         seat.calls.popleft()
@@ -250,12 +249,12 @@ class RayActors(Elsewhere):
         seat.warm = True
         self.heard[seat.index], self.losses.failures[seat.index] = monotonic(), 0
 
-    def patience(self, seat: Seat) -> float:
+    def patience(self, seat: RemoteHandle) -> float:
         """Seconds for the answer to a call."""
         each = self.run.patience if seat.warm else max(self.run.patience, MAKING)
         return each * seat.calls[0][1]
 
-    def delivered(self, most: int) -> Iterator[Part]:
+    def delivered(self, most: int) -> Iterator[TransitionBatch]:
         """Up to `most` rows of each actor that are there."""
         while self.began:
             yield self.began.pop(0)
@@ -270,14 +269,14 @@ class RayActors(Elsewhere):
                 seat.taken += 1
                 age = perf_counter() - (float(row["acted"]) + seat.clock)
                 self.ages.append((self.version - int(row["version"]), age))
-                yield Part(seat.index, first, row)
+                yield TransitionBatch(seat.index, first, row)
 
     # words
 
-    def put(self, place: Seat, what: str, *given: Any) -> Any:
+    def put(self, place: RemoteHandle, what: str, *given: Any) -> Any:
         return getattr(place.handle, what).remote(*given)
 
-    def hear(self, place: Seat, question: Any, seconds: float, deed: str) -> Any:
+    def hear(self, place: RemoteHandle, question: Any, seconds: float, deed: str) -> Any:
         end, pause = monotonic() + seconds, self.head.pause
         while not self.ray.wait([question], timeout=min(max(end - monotonic(), 0), pause))[0]:
             self.head.require()
@@ -295,13 +294,13 @@ class RayActors(Elsewhere):
         self.rest()
         return max(len(seat.rows) for seat in self.seats)
 
-    def settle(self) -> Iterator[Part]:
+    def settle(self) -> Iterator[TransitionBatch]:
         self.rest()
         deed = f"told the state of {self.run.env}"
         self.states = self.hear_all("state", max(self.run.patience, MAKING), deed, lambda index: ())
         yield from self.delivered(self.run.steps_ahead + 1)
 
-    def go_on(self, place: Seat, rounds: int) -> None:
+    def go_on(self, place: RemoteHandle, rounds: int) -> None:
         place.taken = rounds
 
     def renew(self, agent: Any, step: int) -> None:

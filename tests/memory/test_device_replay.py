@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.core.spaces import ObsLayout
-from tenfold.memory.places import Mirror, draw_places
+from tenfold.core.layout import ObsLayout
+from tenfold.memory.device_replay import DeviceReplay, sample_row_indices
 from tenfold.memory.replay import Replay
 
 LANES = 3
@@ -27,13 +27,13 @@ def played(replay: Replay, rng: np.random.Generator, steps: int) -> None:
         replay.add(rng.integers(0, 4, LANES), rng.normal(size=LANES), *ends, *seen)
 
 
-def same_batch(replay: Replay, mirror: Mirror, frames: int) -> None:
+def same_batch(replay: Replay, mirror: DeviceReplay, frames: int) -> None:
     """Drawn from the same counts, once by places and once by the memory itself."""
     mirror.follow(mirror.go)
     counts, tree = replay.count.copy(), replay.tree.copy()
     places = np.zeros((2, 16, frames), np.int64)
     out = [places, np.zeros(16, np.int64), *np.ones((3, 16), np.float32)]
-    draw_places(replay, 0.7, 0, out)
+    sample_row_indices(replay, 0.7, 0, out)
     rows = replay.batch.row.copy()
     replay.count[:], replay.tree[:] = counts, tree
     batch = replay.sample(0.7)
@@ -52,7 +52,7 @@ def same_batch(replay: Replay, mirror: Mirror, frames: int) -> None:
 def test_batches_by_places_are_those_of_the_memory(dtype: str, settings: dict[str, Any]) -> None:
     rng, replay = np.random.default_rng(1), memory(dtype, **settings)
     replay.begin(rng.integers(0, 99, (LANES, 5)).astype(dtype))
-    mirror, frames = Mirror([replay], torch.device("cpu")), settings.get("frames", 1)
+    mirror, frames = DeviceReplay([replay], torch.device("cpu")), settings.get("frames", 1)
     for steps in (
         30,
         1,
@@ -69,7 +69,7 @@ def test_batches_by_places_are_those_of_the_memory(dtype: str, settings: dict[st
 
 def test_a_memory_that_was_loaded_is_sent_anew() -> None:
     rng, replay, other = np.random.default_rng(1), memory("uint8"), memory("uint8")
-    mirror = Mirror([replay], torch.device("cpu"))
+    mirror = DeviceReplay([replay], torch.device("cpu"))
     played(replay, rng, 50)
     same_batch(replay, mirror, 1)
     played(other, rng, 50)
@@ -81,7 +81,7 @@ def test_a_memory_that_was_loaded_is_sent_anew() -> None:
 
 def test_several_memories_lie_behind_one_another_and_nothing_is_sent_twice() -> None:
     rng, both = np.random.default_rng(1), [memory("uint8"), memory("uint8")]
-    mirror = Mirror(both, torch.device("cpu"))
+    mirror = DeviceReplay(both, torch.device("cpu"))
     for each in both:
         played(each, rng, 20)
     mirror.follow(mirror.go)

@@ -8,17 +8,51 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import part_of
-from tenfold.actors.losses import Losses, Lost
-from tenfold.actors.pools import Inline
+from tenfold.actors.pool import SerialActors
 from tenfold.config.run import Run
+from tenfold.core.errors import ActorFault
 from tenfold.core.system import Clock
+
+RESTARTS = 3  # in a row without a single step
+
+
+class ActorLost(Exception):
+    """An actor's process is gone: how, and its traceback if it had one."""
+
+    def __init__(self, how: str, trace: str = "") -> None:
+        super().__init__(how)
+        self.how, self.trace = how, trace
+
+
+def too_slow(deed: str, seconds: float) -> ActorLost:
+    return ActorLost(
+        f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)"
+    )
+
+
+class ActorFailures:
+    """How often each actor was lost since its last row."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.failures = run, [0] * run.actors
+
+    def judge(self, index: int, fault: ActorLost, more: str = "") -> str:
+        """The sentence about one in whose place another is started; by the run's policy an error
+        instead. `more`: what else was lost with it."""
+        self.failures[index] += 1
+        again, how = self.run.on_death == "restart", fault.how.rstrip(".")
+        if not again or self.failures[index] > RESTARTS:
+            times = f", the {self.failures[index]}th time without a step" if again else ""
+            raise ActorFault(f"Actor {index} {how}{times}: the run stops.", fault.trace)
+        return f"actor {index} {how}{more}; another takes its place"
+
 
 START_UP = 120.0  # seconds for a process to import what it needs
 # seconds this process woke up too late: it was stopped (Ctrl-Z), and so may have been the actors
 ABSENT = 1.0
 
 
-class Elsewhere(Inline):
+class RemotePool(SerialActors):
     """Each actor has a place, with its `index`; a subclass says what that is, and how the actor is
     greeted, asked, heard and replaced."""
 
@@ -32,7 +66,7 @@ class Elsewhere(Inline):
         """Takes a new actor's first observations."""
         raise NotImplementedError
 
-    def replace(self, place: Any, fault: Lost) -> None:
+    def replace(self, place: Any, fault: ActorLost) -> None:
         """What becomes of a lost actor: by the run's policy an error, or another in its place."""
         raise NotImplementedError
 
@@ -55,7 +89,7 @@ class Elsewhere(Inline):
     def expect(self, run: Run) -> None:
         """Before any actor is there."""
         self.foresee(run)
-        self.losses = Losses(run)
+        self.losses = ActorFailures(run)
         # when each was last seen alive, or was given something to do
         self.heard = [monotonic()] * run.actors
 
@@ -63,7 +97,7 @@ class Elsewhere(Inline):
         for place in self.places:
             try:
                 self.greet(place)
-            except Lost as fault:
+            except ActorLost as fault:
                 self.replace(place, fault)
         self.began.clear()  # nobody has seen anything of theirs yet
 
@@ -83,7 +117,7 @@ class Elsewhere(Inline):
             while len(answers) <= place.index:
                 try:
                     answers.append(self.hear(place, question, seconds, deed))
-                except Lost as fault:
+                except ActorLost as fault:
                     self.replace(place, fault)
                     question = self.put(place, what, *given(place.index))
         return answers

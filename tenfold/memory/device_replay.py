@@ -1,7 +1,7 @@
 """Batches of a replay memory whose observations lie on a device: rows are drawn here, by the same
 draws as ever, and instead of observations their places are sent there.
 
-`Mirror` holds the observations of all rows, once, in the type they have here; rows that were
+`DeviceReplay` holds the observations of all rows, once, in the type they have here; rows that were
 written since it was last asked follow in pinned buffers.
 """
 
@@ -17,7 +17,7 @@ from tenfold.memory.gathering import ahead, gather_examples, gather_reference
 from tenfold.memory.replay import Replay
 from tenfold.memory.rows import FINAL, PENDING
 from tenfold.memory.sampling import draw_prioritized, draw_ready
-from tenfold.memory.staging import Parcel
+from tenfold.memory.staging import StagingBuffer
 
 LEAST = 16  # rows that go at once
 WORDS = {8: np.int64, 4: np.int32, 2: np.int16, 1: np.uint8}  # that a row is copied by
@@ -29,7 +29,7 @@ def place_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         yield row, length, n_step, frames, gamma, 7, *stored[1:], places, *rest
 
 
-def gather_places_reference(
+def gather_row_indices_reference(
     row,
     length,
     n_step,
@@ -63,7 +63,7 @@ def gather_places_reference(
 
 
 @kernel
-def stack_places(kind, lane, length, place, first, out):
+def frame_rows(kind, lane, length, place, first, out):
     """Where the frame of row `place` and those before it in its episode lie, oldest first."""
     for j in range(out.size - 1, -1, -1):
         out[j] = first + place
@@ -72,9 +72,9 @@ def stack_places(kind, lane, length, place, first, out):
             place = before if kind[before] != FINAL and kind[before] != PENDING else place
 
 
-@pair(gather_places_reference, place_examples, rtol=1e-6, atol=1e-6)
+@pair(gather_row_indices_reference, place_examples, rtol=1e-6, atol=1e-6)
 @kernel
-def gather_places(
+def gather_row_indices(
     row,
     length,
     n_step,
@@ -94,17 +94,17 @@ def gather_places(
     for item in range(row.size):
         place = row[item]
         lane = 0 if place < length else place // length * length
-        stack_places(kind, lane, length, place, first, places[0, item])
+        frame_rows(kind, lane, length, place, first, places[0, item])
         out_action[item] = action[place]
         out_reward[item], out_discount[item], place = ahead(
             place, lane, length, n_step, gamma, reward, kind
         )
-        stack_places(kind, lane, length, place, first, places[1, item])
+        frame_rows(kind, lane, length, place, first, places[1, item])
     return places, out_action, out_reward, out_discount
 
 
 @kernel
-def sample_places(
+def draw_row_indices(
     stream,
     count,
     tree,
@@ -129,7 +129,7 @@ def sample_places(
         draw_prioritized(stream, count, tree, beta, out_row, draw, out_weight)
     else:
         draw_ready(stream, count, ready, head, out_row)
-    gather_places(
+    gather_row_indices(
         out_row,
         ready.size // head.size,
         n_step,
@@ -146,10 +146,10 @@ def sample_places(
     )
 
 
-def draw_places(replay: Replay, beta: float, first: int, out: Sequence[np.ndarray]) -> None:
+def sample_row_indices(replay: Replay, beta: float, first: int, out: Sequence[np.ndarray]) -> None:
     """The next batch of a memory, by the draws of `Replay.sample`; its rows are noted for
     `prioritise`. `out`: places [2, B, frames], action, reward, discount and weight."""
-    sample_places(
+    draw_row_indices(
         replay.stream,
         replay.count,
         replay.tree,
@@ -181,7 +181,7 @@ def note_written(since, head, length, out):
     return count
 
 
-class Mirror:
+class DeviceReplay:
     """The observations of some memories of one size in one table on a device, a row each, as words
     of up to 8 bytes: copying these is faster."""
 
@@ -198,7 +198,7 @@ class Mirror:
         self.numbers = self.table.view(tensor_type(obs.dtype))  # the same, number by number
         self.room = min(self.rows, max(LEAST, 4 * len(self.memories[0].head)))
         shapes = {"place": ((self.room,), np.int64), "row": ((self.room, width), word)}
-        self.parcel = Parcel(device, shapes, depth=2)
+        self.parcel = StagingBuffer(device, shapes, depth=2)
         self.parcel.there[0]["place"].fill_(rows)
         self.since = [np.zeros_like(memory.head) for memory in self.memories]
         self.writes = [-1] * len(self.memories)

@@ -1,8 +1,8 @@
-"""The actors of a run in this process, as the learner sees them; and where a run's actors act, and
-why there.
+"""Actor pools in the learner's process, and the choice of a pool for a run.
 
-`Direct`: one actor that acts by the learner's own engine, and nothing is copied. `Inline`: several,
-one after another, each with draws of its own: the reference of `actors.processes`.
+`InProcessPool`: one actor that uses the learner's own engine; nothing is copied. `SerialActors`:
+several actors, stepped one after another, each with its own random draws: the reference of
+`actors.process_pool`.
 """
 
 import os
@@ -14,20 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import ACT, ENV, WAIT, Actor, Gathered, Part, part_of, sample_actor
-from tenfold.actors.wrapping import Rewarded, environments_of
+from tenfold.actors.actor import (
+    ACT,
+    ENV,
+    WAIT,
+    Actor,
+    StackedEnvs,
+    TransitionBatch,
+    part_of,
+    sample_actor,
+)
+from tenfold.actors.wrappers import RewardTransformEnvs, environments_of
 from tenfold.config.run import Run
 from tenfold.core.processes import within
 from tenfold.core.protocols import ActorPool
 from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
-from tenfold.memory.frames import Seen
+from tenfold.memory.frames import FrameStack
 from tenfold.ops.rewards import RewardForm
 
 Explore = Callable[[int, int], np.ndarray]  # step, rounds -> the environments' actions
 
 
-class Direct:
+class InProcessPool:
     """The learner's own environments, stepped by the learner's own engine."""
 
     direct, asynchronous = True, False
@@ -38,21 +47,21 @@ class Direct:
 
     def reward_by(self, form: RewardForm) -> None:
         """Steps bring rewards in this form from now on."""
-        self.envs = Rewarded(self.envs, form)
+        self.envs = RewardTransformEnvs(self.envs, form)
 
     def follow(self, agent: Any, explore: Explore) -> np.ndarray:
         """Begins: `explore` gives actions for the rows that are returned, of every round anew."""
         self.explore = explore
-        self.seen = Seen(agent.frames // self.envs.layout.frames, self.envs)
+        self.seen = FrameStack(agent.frames // self.envs.layout.frames, self.envs)
         return self.seen.rows
 
-    def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[Part]:
+    def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[TransitionBatch]:
         """One step of all environments; its row is what they and the engine hold already."""
         action = self.explore(step, rounds)
         clock.lap("act")
         self.envs.step(action)
         clock.lap("env")
-        yield Part(0, 0, {}, finished=self.envs.finished)
+        yield TransitionBatch(0, 0, {}, finished=self.envs.finished)
         self.seen.step()
 
     def rounds_until(self, step: int, end: int) -> int:
@@ -61,7 +70,7 @@ class Direct:
     def hold(self) -> int:
         return 0
 
-    def settle(self) -> Iterator[Part]:
+    def settle(self) -> Iterator[TransitionBatch]:
         return iter(())
 
     def publish(self, agent: Any, step: int, clock: Clock) -> None:
@@ -82,7 +91,7 @@ class Direct:
         self.envs.close()
 
 
-class Inline:
+class SerialActors:
     """Actors that act when the learner asks, all of them once a round."""
 
     direct, asynchronous = False, False
@@ -91,7 +100,7 @@ class Inline:
         self.run = run
         self.notices: list[str] = []  # about actors that were lost and replaced
         self.actors = [Actor(run, index) for index in range(run.actors)]
-        self.envs = Gathered(self.actors[0].envs, run.actors)
+        self.envs = StackedEnvs(self.actors[0].envs, run.actors)
         self.rows = [
             {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
             for actor in self.actors
@@ -103,7 +112,7 @@ class Inline:
     def foresee(self, run: Run) -> None:
         """Instead of actors here: what those elsewhere will bring, by one that is made and left."""
         self.run, probe = run, sample_actor(run)
-        self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
+        self.envs, self.schema = StackedEnvs(probe.envs, run.actors), probe.schema()
         self.worlds = probe.envs.worlds
         probe.envs.close()
         self.spent, self.ages, self.notices = np.zeros((run.actors, 3)), [], []
@@ -111,9 +120,9 @@ class Inline:
         self.rollouts = algorithm(run.agent.name).on_policy
         self.together = self.rollouts or run.steps_ahead == 0  # a round is a row of every actor
         self.asynchronous = not self.together
-        self.began: list[Part] = []  # of actors that were started again
+        self.began: list[TransitionBatch] = []  # of actors that were started again
 
-    def begins(self, index: int) -> Part:
+    def begins(self, index: int) -> TransitionBatch:
         """What is seen first by an actor that was started again."""
         first, seen = index * self.worlds, {"obs": self.envs.obs}
         if self.envs.mask is not None:
@@ -122,7 +131,7 @@ class Inline:
             name: self.envs.lanes(each, first, self.worlds).reshape(-1, *each.shape[1:]).copy()
             for name, each in seen.items()
         }
-        return Part(index, first, own, begins=True)
+        return TransitionBatch(index, first, own, begins=True)
 
     def follow(self, agent: Any, explore: Explore) -> None:
         """Begins, with this agent's networks."""
@@ -140,19 +149,19 @@ class Inline:
         if mask is not None:
             self.envs.put(first, "mask", mask)
 
-    def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[Part]:
+    def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[TransitionBatch]:
         """A row of every actor. `left`: rounds that may be played until the learner publishes
         again, or the run ends."""
         for part in self.parts(step, left):
             clock.lap("wait")
             yield part
 
-    def parts(self, step: int, left: int) -> Iterator[Part]:
+    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
         for actor, row in zip(self.actors, self.rows, strict=True):
             actor.advance(step, row)
             self.spent[actor.index] = actor.seconds
             self.see(actor.first, row["obs"], row.get("mask"))
-            yield Part(actor.index, actor.first, row)
+            yield TransitionBatch(actor.index, actor.first, row)
 
     def rounds_until(self, step: int, end: int) -> int:
         """Rounds that all actors play from one step to another, at least one."""
@@ -162,7 +171,7 @@ class Inline:
         """Brings actors to rest where they are, and says how many rounds the furthest is ahead."""
         return 0
 
-    def settle(self) -> Iterator[Part]:
+    def settle(self) -> Iterator[TransitionBatch]:
         """Brings actors to rest; what they were ahead by comes out."""
         return iter(())
 
@@ -219,16 +228,16 @@ COMPILING = 60.0
 def make_pool(run: Run) -> tuple[ActorPool, str]:
     """The run's actors, and one sentence about where they are, if there are several."""
     if run.where == "ray":
-        from tenfold.actors.ray import RayActors  # here: others need no Ray
+        from tenfold.actors.ray_pool import RayPool  # here: others need no Ray
 
-        return RayActors(run), f"{run.actors} actor{'s' * (run.actors > 1)} on Ray, as asked"
+        return RayPool(run), f"{run.actors} actor{'s' * (run.actors > 1)} on Ray, as asked"
     if run.where == "processes":
         many = "s" * (run.actors > 1)
         return in_processes(run), f"{run.actors} actor{many} in processes, as asked"
     if run.actors == 1:
-        return Direct(run), ""
+        return InProcessPool(run), ""
     if run.where == "serial":
-        return Inline(run), f"{run.actors} actors in this process, as asked"
+        return SerialActors(run), f"{run.actors} actors in this process, as asked"
     if run.steps_ahead and not algorithm(run.agent.name).on_policy:
         return in_processes(run), f"{run.actors} actors in processes, as ahead = {run.ahead} asks"
     return by_cost(run)
@@ -239,21 +248,21 @@ def by_cost(run: Run) -> tuple[ActorPool, str]:
     measurement may decide."""
     cores = len(os.sched_getaffinity(0))
     if cores == 1:
-        return Inline(run), f"{run.actors} actors in this process: there is one core"
+        return SerialActors(run), f"{run.actors} actors in this process: there is one core"
     seconds = round_seconds(run)
     words = (
         f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} "
         "us on"
     )
     if seconds < PAYS:
-        return Inline(run), f"{run.actors} actors in this process: {words}"
+        return SerialActors(run), f"{run.actors} actors in this process: {words}"
     return in_processes(run), f"{run.actors} actors in processes: {words}"
 
 
-def in_processes(run: Run) -> Inline:
-    from tenfold.actors.processes import Processes  # here: a serial run needs none of it
+def in_processes(run: Run) -> SerialActors:
+    from tenfold.actors.process_pool import ProcessPool  # here: a serial run needs none of it
 
-    return Processes(run)
+    return ProcessPool(run)
 
 
 def round_seconds(run: Run) -> float:

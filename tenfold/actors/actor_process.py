@@ -11,28 +11,27 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor
-from tenfold.actors.losses import Lost, too_slow
+from tenfold.actors.remote import ActorLost, too_slow
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.core.processes import enter, how_it_ended, spawning
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Segment, Signal, wait_for
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights, wait_for
 
 # words of an actor's line: rounds it may play, the global step, whether to end, questions asked
 LET, STEP, STOP, ASK = range(4)
 
 
 @dataclass
-class Link:
+class SharedChannel:
     """What the learner and one actor share."""
 
     index: int
     ring: Ring
-    control: Segment  # one line of words
-    bell: Signal
+    control: SharedBuffer  # one line of words
+    bell: SharedEvent
     name: str
     base: int = 0  # rounds that were played before its ring was made
     words: memoryview = field(init=False)
@@ -65,7 +64,11 @@ class Link:
 
 
 def act_for_learner(
-    settings: dict[str, Any], link: Link, weights: Weights, talk: Connection, rounds: int
+    settings: dict[str, Any],
+    link: SharedChannel,
+    weights: SharedWeights,
+    talk: Connection,
+    rounds: int,
 ) -> None:
     """The whole life of an actor's process."""
     actor = None
@@ -91,7 +94,9 @@ def act_for_learner(
             actor.envs.close()
 
 
-def serve(actor: Actor, agent: Any, link: Link, weights: Weights, talk: Connection) -> None:
+def serve(
+    actor: Actor, agent: Any, link: SharedChannel, weights: SharedWeights, talk: Connection
+) -> None:
     """Rounds as the learner lets them happen, and answers between them."""
     newest, words, answered = agent.published(), link.words, 0
     while True:
@@ -132,10 +137,10 @@ def answer(actor: Actor, what: str, *given: Any) -> tuple[Any, ...]:
 FAREWELL = 3.0  # seconds for a child to end before it is killed
 
 
-class Child:
+class ActorProcess:
     """The process of one actor, or none."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: SharedChannel) -> None:
         self.link = link
         self.process: Any = None
         self.talk: Any = None
@@ -143,7 +148,7 @@ class Child:
         self.warm = False  # it has played a row: the first loads kernels
         self.asked = 0
 
-    def start(self, run: Run, weights: Weights) -> None:
+    def start(self, run: Run, weights: SharedWeights) -> None:
         context, link = multiprocessing.get_context("spawn"), self.link
         here, there = context.Pipe()
         self.asked = link.words[ASK] = 0
@@ -196,18 +201,18 @@ class Child:
             if said[0] == kind:
                 return said
             if said[0] == "error":
-                raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.exit_reason()
+                raise ActorLost(f"stopped: {said[1]}", said[2]) if said[1:] else self.exit_reason()
         raise too_slow(deed, seconds)
 
-    def exit_reason(self) -> Lost:
+    def exit_reason(self) -> ActorLost:
         """What it said last where it ended, or else how it ended."""
         with contextlib.suppress(EOFError, OSError):
             while self.talk.poll():
                 kind, *rest = self.talk.recv()
                 if kind == "error":
-                    return Lost(f"stopped: {rest[0]}", rest[1])
+                    return ActorLost(f"stopped: {rest[0]}", rest[1])
         self.process.join(FAREWELL)  # its pipe may end a moment before it does
         code = self.process.exitcode
         if code is None:
-            return Lost("no longer answers")
-        return Lost(how_it_ended(code, self.greeted))
+            return ActorLost("no longer answers")
+        return ActorLost(how_it_ended(code, self.greeted))

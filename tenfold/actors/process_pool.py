@@ -12,7 +12,8 @@ The rate is limited on both sides: the learner runs exactly the updates that are
 has taken, and an actor waits that is `ahead` + 1 rows ahead of the learner's last row of the
 slowest actor. So no policy that acts is older than 2 (A − 1)(ahead + 1) + ahead versions, with A
 actors. With `ahead` = 0 actors step only when they are let, after the learner has published: then
-everything happens in the order in which `Inline` does it, and the numbers are the same bit for bit.
+everything happens in the order in which `SerialActors` does it, and the numbers are the same
+bit for bit.
 Children die with their parent; memory and bells have no names, so nothing is left behind whoever is
 killed.
 """
@@ -24,37 +25,35 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MAKING, Part
-from tenfold.actors.child import (
+from tenfold.actors.actor import MAKING, TransitionBatch
+from tenfold.actors.actor_process import (
     ASK,
     FAREWELL,
     LET,
     STEP,
     STOP,
-    Child,
-    Link,
+    ActorProcess,
+    SharedChannel,
 )
-from tenfold.actors.elsewhere import ABSENT, START_UP, Elsewhere
-from tenfold.actors.losses import Lost, too_slow
-from tenfold.actors.pools import Explore
+from tenfold.actors.pool import Explore
+from tenfold.actors.remote import ABSENT, START_UP, ActorLost, RemotePool, too_slow
 from tenfold.config.run import Run
 from tenfold.core.processes import require_guard
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import LINE, Segment, Signal, wait_for
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import LINE, SharedBuffer, SharedEvent, SharedWeights, wait_for
 
 
-class Processes(Elsewhere):
+class ProcessPool(RemotePool):
     """Starts actors, takes their rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
         require_guard()
         self.expect(run)
-        self.links: list[Link] = []
-        self.children: list[Child] = []
+        self.links: list[SharedChannel] = []
+        self.children: list[ActorProcess] = []
 
     @property
-    def places(self) -> list[Link]:
+    def places(self) -> list[SharedChannel]:
         return self.links
 
     # processes
@@ -62,21 +61,21 @@ class Processes(Elsewhere):
     def follow(self, agent: Any, explore: Explore) -> None:
         atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
-            self.weights = Weights(agent.published().shape)
+            self.weights = SharedWeights(agent.published().shape)
             self.weights.publish(agent.published(), 0)
             for index in range(self.run.actors):
                 name = f"actor {index}"
-                link = Link(
+                link = SharedChannel(
                     index,
                     Ring(self.schema, self.run.steps_ahead + 1),
-                    Segment(LINE, "an actor's words"),
-                    Signal(),
+                    SharedBuffer(LINE, "an actor's words"),
+                    SharedEvent(),
                     name,
                 )
                 for word in (LET, STEP, STOP, ASK):
                     link.words[word] = 0
                 self.links.append(link)
-                self.children.append(Child(link))
+                self.children.append(ActorProcess(link))
             for child in self.children:
                 child.start(self.run, self.weights)
             self.greet_all()
@@ -84,7 +83,7 @@ class Processes(Elsewhere):
             self.close()
             raise
 
-    def greet(self, place: Link) -> None:
+    def greet(self, place: SharedChannel) -> None:
         """Takes an actor's first observations."""
         link, child = place, self.children[place.index]
         child.hear("awake", START_UP, "started")
@@ -92,7 +91,7 @@ class Processes(Elsewhere):
         child.greeted = True
         self.show(link, (obs, mask))
 
-    def replace(self, place: Link, fault: Lost) -> None:
+    def replace(self, place: SharedChannel, fault: ActorLost) -> None:
         link, index, first = place, place.index, place.index * self.worlds
         child = self.children[index]
         link.ring.take_over()
@@ -102,7 +101,9 @@ class Processes(Elsewhere):
             row = link.ring.peek(0)
             assert row is not None
             if not self.rollouts:  # which must fit together
-                self.began.append(Part(index, first, {k: v.copy() for k, v in row.items()}))
+                self.began.append(
+                    TransitionBatch(index, first, {k: v.copy() for k, v in row.items()})
+                )
             link.ring.release()
         while True:
             child.dismiss()
@@ -111,7 +112,7 @@ class Processes(Elsewhere):
             try:
                 self.greet(link)
                 break
-            except Lost as again:
+            except ActorLost as again:
                 fault = again
         self.began.append(self.begins(index))
         link.bell.give()
@@ -142,7 +143,7 @@ class Processes(Elsewhere):
 
     # rows
 
-    def parts(self, step: int, left: int) -> Iterator[Part]:
+    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
         slowest = min(link.taken for link in self.links)
@@ -161,7 +162,7 @@ class Processes(Elsewhere):
         self.wait()
         yield from self.taken(1 if self.together else self.run.steps_ahead + 1)
 
-    def taken(self, most: int) -> Iterator[Part]:
+    def taken(self, most: int) -> Iterator[TransitionBatch]:
         """Up to `most` rows of each actor that are there."""
         while self.began:  # of actors that were started again
             yield self.began.pop(0)
@@ -170,10 +171,10 @@ class Processes(Elsewhere):
                 row = link.ring.peek(0)
                 assert row is not None
                 self.note(link, row)
-                yield Part(link.index, link.index * self.worlds, row)
+                yield TransitionBatch(link.index, link.index * self.worlds, row)
                 link.ring.release()
 
-    def note(self, link: Link, row: dict[str, np.ndarray]) -> None:
+    def note(self, link: SharedChannel, row: dict[str, np.ndarray]) -> None:
         now = perf_counter()
         self.heard[link.index], self.losses.failures[link.index] = monotonic(), 0
         self.children[link.index].warm = True
@@ -198,12 +199,12 @@ class Processes(Elsewhere):
                 [child.process.sentinel for child in self.children],
             )
             for thing in wait_for([*rows, *ends], left):
-                if isinstance(thing, Signal):
+                if isinstance(thing, SharedEvent):
                     thing.take()
             if monotonic() - before > left + ABSENT:
                 self.heard = [monotonic()] * len(self.links)
 
-    def watch(self, missing: list[Link]) -> None:
+    def watch(self, missing: list[SharedChannel]) -> None:
         """Actors that died, or that have not finished a step in time though nobody kept them from
         it."""
         for child in self.children:
@@ -220,18 +221,18 @@ class Processes(Elsewhere):
                     link, too_slow(f"finished a step of {self.run.env}", self.patience(link))
                 )
 
-    def patience(self, link: Link) -> float:
+    def patience(self, link: SharedChannel) -> float:
         """Seconds for an actor's step."""
         warm = self.children[link.index].warm
         return self.run.patience if warm else max(self.run.patience, MAKING)
 
     # words
 
-    def put(self, place: Link, what: str, *given: Any) -> str:
+    def put(self, place: SharedChannel, what: str, *given: Any) -> str:
         self.children[place.index].ask(what, *given)
         return what
 
-    def hear(self, place: Link, question: str, seconds: float, deed: str) -> Any:
+    def hear(self, place: SharedChannel, question: str, seconds: float, deed: str) -> Any:
         """Where the answer is one thing, that."""
         _, *said = self.children[place.index].hear(question, seconds, deed)
         return said[0] if len(said) == 1 else tuple(said)
@@ -249,11 +250,11 @@ class Processes(Elsewhere):
         self.rest("held")
         return max(link.ring.available() for link in self.links)
 
-    def settle(self) -> Iterator[Part]:
+    def settle(self) -> Iterator[TransitionBatch]:
         self.states = self.rest("state")
         yield from self.taken(self.run.steps_ahead + 1)
 
-    def go_on(self, place: Link, rounds: int) -> None:
+    def go_on(self, place: SharedChannel, rounds: int) -> None:
         place.base = rounds
 
     def renew(self, agent: Any, step: int) -> None:
