@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 def theirs() -> str:
     """What other libraries call our settings: the words that the command line answers."""
-    from tenfold.core.elsewhere import SUCH_AS, THEIRS, UNITS
+    from tenfold.core.other_libraries import SUCH_AS, THEIRS, UNITS
 
     rows = (
         {

@@ -18,7 +18,8 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn.team_choice import products
 from tenfold.algorithms.kernels.dqn import FusedDQN
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
 from tenfold.memory.replay import Replay
 from tenfold.memory.rows import FINAL, PENDING, STEP

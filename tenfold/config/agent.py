@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.notation import nearest, show
 from tenfold.config.schema import Config, Decided, Option, describe, docs, hints
-from tenfold.core.elsewhere import ANSWERS, OURS, SUCH_AS, UNIT_OF, UNITS, algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import ANSWERS, OURS, SUCH_AS, UNIT_OF, UNITS, algorithm_elsewhere
 from tenfold.core.registry import algorithm, algorithms
 
 if TYPE_CHECKING:

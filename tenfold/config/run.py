@@ -11,8 +11,8 @@ from tenfold.config.agent import AgentConfig, ByAgent
 from tenfold.config.notation import show, with_arguments
 from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Option, Positive, Whole
 from tenfold.core.errors import ConfigError
-from tenfold.core.given import is_object, name_of
 from tenfold.core.registry import algorithm, algorithms
+from tenfold.core.user_envs import is_object, name_of
 
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
 USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it

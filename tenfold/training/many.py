@@ -19,9 +19,9 @@ from tenfold.config.notation import dotted, merge, nested
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, ConfigError, UserError
-from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
+from tenfold.core.user_envs import require_named
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import FolderLock, turn_latest
 from tenfold.runs.folder import destination, is_run, require_place, run_name

@@ -21,8 +21,8 @@ from tenfold.config.files import require_trusted_cluster, settings_of
 from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
-from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
+from tenfold.core.user_envs import require_named
 from tenfold.runs.files import Numbered, Target, turn_latest, writing
 from tenfold.runs.folder import destination, is_sweep, run_name
 from tenfold.runs.report import write_seeds_report, write_sweep_report

@@ -25,10 +25,11 @@ from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
 from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
+from tenfold.core.spaces import DiscreteActions, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.envs.mask_faults import NOTHING_ALLOWED

@@ -33,7 +33,7 @@ from tenfold.engines.fused import (
     pack_params,
     zeros,
 )
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.categorical import base_of, categorical_gradient, mean_of, softmax_of

@@ -13,8 +13,9 @@ from tenfold.algorithms.sac.agent import SACAgent
 from tenfold.algorithms.sac.config import SAC
 from tenfold.algorithms.td3.agent import TD3Agent
 from tenfold.algorithms.td3.config import TD3
+from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import DiscreteActions, bounded_actions, observation_layout
+from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.plain import Lanes
