@@ -81,11 +81,11 @@ package: install
 	DIST=dist $(RUN)/python -m pytest -m "slow or not slow" tests/test_wheel.py
 
 bench: install
-	$(RUN)/python bench/all.py
+	$(RUN)/python bench/all.py --write
 
 # opponents live in an environment of their own, about 2 GB
 bench-peers: install $(PEERS)/.installed
-	$(RUN)/python bench/all.py --peers
+	$(RUN)/python bench/all.py --write --peers
 
 # their requirements are all of their pins: what RLlib demands in constraints.txt, Tianshou does not bear
 $(PEERS)/.installed: bench/peers/requirements.txt

@@ -18,18 +18,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interleave, timed_row
 from peers.usual_actors import Player, System
 from peers.usual_iqn import Learner, Setting, loss_of
 
 from tenfold.actors.actor import Actor
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.team import Team
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
-from tenfold.memory.weights import Weights
+from tenfold.core.system import Clock, set_threads
+from tenfold.memory.shared import SharedWeights
 
 # turns of each system; environment steps after learning began and before the clock starts
 TURNS, WARM_UP = 5, 200
@@ -163,7 +162,10 @@ def actor_turns(
     actor.follow(place.agent)
     row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
     flat = place.agent.online.flat.numpy()
-    weights, letters = Weights(flat.shape), [pickle.dumps(opponent.weights()) for _ in range(2)]
+    weights, letters = (
+        SharedWeights(flat.shape),
+        [pickle.dumps(opponent.weights()) for _ in range(2)],
+    )
     opponent.learn()
     letters[1] = pickle.dumps(opponent.weights())
 
@@ -190,7 +192,7 @@ def learner_turns(
 ) -> dict[str, Callable[[], int]]:
     """10 updates of all agents, ours and theirs."""
     clock, flat = Clock(), place.agent.online.flat.numpy()
-    weights = Weights(flat.shape)
+    weights = SharedWeights(flat.shape)
 
     def ours() -> int:
         for _ in range(10):

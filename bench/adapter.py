@@ -5,8 +5,8 @@ from statistics import median
 
 import gymnasium as gym
 import numpy as np
+from measure import turns, write
 
-from tenfold.cli.measure import turns, write
 from tenfold.envs.making import make_env
 from tenfold.envs.scalar import ScalarEnvironments
 

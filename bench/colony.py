@@ -11,9 +11,9 @@ one array against a dictionary a colony. Equality is checked on the inputs timed
 from typing import Any
 
 import numpy as np
+from measure import row
 from numba import njit
 
-from tenfold.cli.measure import row
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, observe_all
 from tenfold.domains.durotaxis.features import observe_reference
 from tenfold.domains.durotaxis.geometry import k_smallest_reference, mark_smallest

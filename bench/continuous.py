@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.measure import FOLDER, write
+from measure import FOLDER, write
+
 from tenfold.runs.metrics import read_rows
 
 # preset -> seeds, bar, others' results at as many steps where not said otherwise

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interleave, timed_row
 
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
-from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.timing import Clock
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
+from tenfold.core.system import Clock
 from tenfold.engines.plain import Lanes
 from tenfold.memory.replay import Replay
 from tenfold.training.learners import make_learner
@@ -59,7 +60,7 @@ def learner(engine: str, agent: dict[str, Any], **more: Any) -> Any:
     found = make_learner(Run.of(settings | {"agent": agent}))
     if agent["name"] == "ppo":
         found.learn = lambda: None
-        while found.left:
+        while found.rollout.left:
             found.round()
     else:
         while found.step < 1_500:

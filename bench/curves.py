@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from measure import FOLDER, write
 
-from tenfold.cli.measure import FOLDER, write
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
 

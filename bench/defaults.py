@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.runs.folder import machine_card, versions
+from tenfold.core.system import machine_card, versions
 from tenfold.runs.statistics import LEAST, bootstrap_interval, interquartile_mean
 
 HERE = Path(__file__).parent

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from measure import interleave, timed_row
 from returns import LAMBDA, TOLERANCE, rollout, torch_loop
 
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.ops.returns import gae, gae_scan
 
 TIME, BATCH, CALLS = 128, 4096, 200

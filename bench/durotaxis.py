@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.measure import FOLDER, write
+from measure import FOLDER, write
+
 from tenfold.core.errors import UserError
 from tenfold.core.registry import domain_of
 from tenfold.core.system import set_threads

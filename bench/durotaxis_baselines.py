@@ -12,7 +12,8 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from tenfold.cli.measure import write
+from measure import write
+
 from tenfold.domains.durotaxis.baselines import (
     constant_policy,
     follower_policy,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
 from tenfold.integrations.masked.acting import act_on_observations
 from tenfold.ops import counterfactual

@@ -10,9 +10,9 @@ from typing import Any
 
 from actors import begun, meters, per_second
 from heavy_environment import spins_for
+from measure import interleave
 
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.cli.measure import interleave
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
 

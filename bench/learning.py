@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tenfold.runs.folder import machine_card, versions
+from tenfold.core.system import machine_card, versions
 
 RESULTS = Path(__file__).parent / "results" / "learning.json"
 # what the options are tried on: plain values, in larger networks and batches than the preset's

@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from measure import FOLDER, write
+
 import tenfold as ten
-from tenfold.cli.measure import FOLDER, write
 from tenfold.core.system import set_threads
 from tenfold.runs.metrics import read_rows
 

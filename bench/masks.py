@@ -20,7 +20,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tenfold as ten  # noqa: E402
-from tenfold.runs.folder import machine_card, versions  # noqa: E402
+from tenfold.core.system import machine_card, versions  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "masks.json"
 AGENT: dict[str, Any] = {

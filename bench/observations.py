@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from measure import row
 
-from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
 from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
 from tenfold.ops.observations import FlattenPlan

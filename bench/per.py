@@ -11,11 +11,11 @@ import subprocess
 from typing import Any
 
 import numpy as np
+from measure import interleave, repeated, row, timed_row
 from rates import HERE, THEIRS, TURNS
 
 from tenfold.algorithms.dqn.config import DQN, Prioritized
-from tenfold.cli.measure import interleave, repeated, row, timed_row
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay
 from tenfold.memory.sampling import (
     draw_prioritized,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row
 
-from tenfold.cli.measure import row
 from tenfold.domains.dynamics.config import LatentModel, Planner
 from tenfold.domains.dynamics.icem import Icem, Score, streams_of
 from tenfold.domains.dynamics.information import FeatureInformation, Information

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.measure import FOLDER, write
+from measure import FOLDER, write
 
 SEEDS, SHOP_SEEDS = 8, 3
 # counterfactual baselines take the plain engine

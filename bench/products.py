@@ -8,11 +8,11 @@ from which BLAS is as fast.
 from typing import Any
 
 import numpy as np
+from measure import row
 from numba import njit
 
-from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
-from tenfold.engines.fusing import zeros
+from tenfold.engines.fused import zeros
 from tenfold.ops.products import NEXT, NO_FLOOR, SAME, by_blas, by_tiles, turn
 from tenfold.ops.tiles import at
 

@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import FOLDER, write
 from rates import rate
 
-from tenfold.cli.measure import FOLDER, write
-from tenfold.config.run import named
+from tenfold.config.files import named
 
 SEEDS = 8
 SB3_STEPS = 12_000

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.measure import timed_row
+from measure import timed_row
 
 HERE = Path(__file__).parent
 OURS, THEIRS = sys.executable, str(HERE.parent / ".venv-peers" / "bin" / "python")

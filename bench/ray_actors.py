@@ -6,7 +6,7 @@ measured. An environment burns 1 ms of processor time a step; another costs next
 shows how many rows and calls a second one driver can take. Of the driver (the learner's process)
 the share of one core is told, with learning in it and without.
 
-    python bench/ray_actors.py        or        tenfold bench ray-actors --peers
+    python bench/ray_actors.py        or        python bench/all.py ray-actors --peers
 """
 
 import json
@@ -16,9 +16,9 @@ from typing import Any
 
 from actors import begun, going, per_second
 from heavy_environment import spins_for
+from measure import interleave
 
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.cli.measure import interleave
 from tenfold.config.run import Run
 from tenfold.core import ray_cluster
 from tenfold.core.system import set_threads

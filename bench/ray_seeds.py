@@ -1,7 +1,7 @@
 """Eight seeds as tasks of a Ray cluster of this machine's two cores, against the same eight as
 local processes (`--jobs 2`): whole commands in turns, from the first import to the report.
 
-    python bench/ray_seeds.py        or        tenfold bench ray-seeds --peers
+    python bench/ray_seeds.py        or        python bench/all.py ray-seeds --peers
 """
 
 import json
@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import Any
 
-from tenfold.cli.measure import timed_row
+from measure import timed_row
 
 SEEDS, STEPS, TURNS = 8, 60_000, 5
 COMMAND = [sys.executable, "-m", "tenfold", "train", "dqn", "--env", "tenfold/CartPole-v1"]

@@ -1,48 +1,54 @@
-"""Writes the tables of README.md and docs/*.md from bench/results/*.json; with --check it only says
-whether they are fresh."""
+"""Writes the tables of README.md, bench/README.md and docs/*.md from bench/results/*.json; with
+--check it only says whether they are fresh."""
 
 import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import domain_tables
-import gpu_tables
-import learning_tables
-import ray_tables
+import field_tables
+import learned_tables
+import machine_tables
 import sb3_tables
-import speed_tables
+import tables
 
 ROOT = Path(__file__).parent.parent
 
 
 def theirs() -> str:
     """What other libraries call our settings: the words that the command line answers."""
-    from tenfold.config.leaves import SUCH_AS, THEIRS, UNITS
+    from tenfold.core.other_libraries import SUCH_AS, THEIRS, UNITS
 
-    lines = ["| theirs | ours | such as | what differs |", "|---|---|---|---|"]
-    for ours, words in THEIRS.items():
-        told = ", ".join(f"`{word}`" for word in words.split())
-        such = f"`{SUCH_AS[ours]}`" if ours in SUCH_AS else ""
-        units = "; ".join(words for (setting, _), words in UNITS.items() if setting == ours)
-        lines.append(f"| {told} | `--{ours.replace('_', '-')}` | {such} | {units} |")
-    return "\n".join(lines)
+    rows = (
+        {
+            "theirs": ", ".join(f"`{word}`" for word in words.split()),
+            "ours": ours.replace("_", "-"),
+            "such": f"`{SUCH_AS[ours]}`" if ours in SUCH_AS else "",
+            "units": "; ".join(unit for (setting, _), unit in UNITS.items() if setting == ours),
+        }
+        for ours, words in THEIRS.items()
+    )
+    heads = "theirs | ours | such as | what differs"
+    return tables.render(heads, (rows, "{theirs}", "`--{ours}`", "{such}", "{units}"))
 
 
 TABLES = {
     "theirs": theirs,
-    **learning_tables.TABLES,
-    **domain_tables.TABLES,
-    **speed_tables.TABLES,
-    **gpu_tables.TABLES,
-    **ray_tables.TABLES,
+    **tables.TABLES,
+    **machine_tables.TABLES,
+    **learned_tables.TABLES,
+    **field_tables.TABLES,
     **sb3_tables.TABLES,
 }
 
 
 def main() -> int:
     stale = []
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (
+        ROOT / "README.md",
+        ROOT / "bench" / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ):
         text = path.read_text()
         fresh = re.sub(
             r"(<!-- (\w+) -->\n).*?(<!-- /\2 -->)",

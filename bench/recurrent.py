@@ -1,7 +1,7 @@
 """PPO with an LSTM, environment steps a second: ours and sb3-contrib's RecurrentPPO, each in a
 process of its own, in turns, one thread, CartPole without velocities.
 
-    python bench/recurrent.py        or        tenfold bench recurrent-zoo --peers
+    python bench/recurrent.py        or        python bench/all.py recurrent-zoo --peers
 
 Three sizes: RL Zoo's settings for this task; the same with the LSTM of sb3-contrib's default; its
 default network and minibatches. Theirs has its layers behind the LSTM, ours in front of it; ours of
@@ -14,8 +14,7 @@ import statistics
 from typing import Any
 
 import rates
-
-from tenfold.cli.measure import timed_row, write
+from measure import timed_row, write
 
 TURNS = 3
 rates.WHO |= {

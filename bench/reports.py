@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+from measure import write
 
-from tenfold.cli.measure import write
 from tenfold.config.run import Run
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from gpu_peers import PRECISIONS, jax_peer
+from measure import interleave, timed_row
 
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 
 SEEDS, CHECKED, TOLERANCE = (1, 132, 264), 150, 1e-4

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row
 
-from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
 from tenfold.ops.returns import (
     gae,

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import row, timed_row
 
-from tenfold.cli.measure import row, timed_row
 from tenfold.core.system import set_threads
 
 HEADS, OPTIONS, HIDDEN = 10, 8, [64, 64]

@@ -15,12 +15,11 @@ import numpy as np
 import rates
 import torch
 from eager_sac import EagerSAC
+from measure import row, timed_row
 
 from tenfold.algorithms.actor_critic import ActorCriticLearner
-from tenfold.cli.measure import row, timed_row
 from tenfold.config.run import Run
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.memory.gathering import gather
 from tenfold.memory.rows import Stored
 

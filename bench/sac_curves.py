@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from measure import write
 from rates import HERE, OURS, THEIRS
 
-from tenfold.cli.measure import write
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
 

@@ -5,7 +5,7 @@ Measured: bytes of rows and weights; processor time of the driver for a call, fo
 for a look at many calls under way; rows and calls a second that it takes at most; for seeds its
 processor time and the bytes for each. Not measured: networks between machines.
 
-    python bench/scaling.py        or        tenfold bench scaling --peers
+    python bench/scaling.py        or        python bench/all.py scaling --peers
 """
 
 import json

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tenfold.cli.measure import timed_row
+from measure import timed_row
 
 COMMAND = [
     sys.executable,

@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from measure import write
+
 import tenfold as ten
-from tenfold.cli.measure import write
 from tenfold.domains.jobshop.reading import classic, suite
 
 SAMPLES = 512

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from measure import FOLDER, write
+
 import tenfold as ten
-from tenfold.cli.measure import FOLDER, write
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.system import set_threads
 
 # seeds, what counts as solved, whether more is better, episodes

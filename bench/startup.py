@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from tenfold.cli.measure import interleave, write
+from measure import interleave, write
 
 FIRST_STEP = """
 from tenfold.training.learners import make_learner

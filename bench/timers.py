@@ -8,14 +8,13 @@ whole round. (The difference of two rounds would drown in noise.)
 from collections.abc import Callable
 
 import numpy as np
+from measure import interleave, write
 
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.cli.measure import interleave, write
 from tenfold.config.run import Run
 from tenfold.core.kernels import kernel, nanoseconds
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
-from tenfold.engines.fusing import ACTED, SPENT, STORED, UPDATED, looks, note
+from tenfold.core.system import Clock, set_threads
+from tenfold.engines.fused import ACTED, SPENT, STORED, UPDATED, looks, note
 
 ROUNDS = 610
 AGENT = {

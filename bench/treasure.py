@@ -10,8 +10,8 @@ read; both sides copy the worlds anew each time. Equality is checked on the inpu
 from typing import Any
 
 import numpy as np
+from measure import row
 
-from tenfold.cli.measure import row
 from tenfold.domains.treasure.kernels import observe_all, step_once, step_reference
 from tenfold.domains.treasure.play import TreasureWorlds
 from tenfold.domains.treasure.rules import AGENT

@@ -23,7 +23,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import tenfold as ten  # noqa: E402
-from tenfold.runs.folder import machine_card, versions  # noqa: E402
+from tenfold.core.system import machine_card, versions  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "units.json"
 EPISODES, STEPS, DT = 10, 400, 0.2

@@ -14,10 +14,10 @@ import tempfile
 from typing import Any
 
 import numpy as np
+from measure import FOLDER, write
 from policies import train
 
-from tenfold.cli.measure import FOLDER, write
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.domains.treasure.play import yardsticks
 from tenfold.runs.statistics import bootstrap_interval
 

@@ -12,13 +12,15 @@ tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfol
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.elsewhere import name_elsewhere
 from tenfold.core.errors import NoSuchName
+from tenfold.core.other_libraries import name_elsewhere
 from tenfold.core.registry import domain_names
 
 if TYPE_CHECKING:
     from tenfold import nets as nets
     from tenfold import ops as ops
+    from tenfold.algorithms.custom import Algorithm as Algorithm
+    from tenfold.algorithms.custom import Rollout as Rollout
     from tenfold.algorithms.dqn.config import DQN as DQN
     from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
     from tenfold.algorithms.dqn.config import Categorical as Categorical
@@ -30,23 +32,21 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn.config import Prioritized as Prioritized
     from tenfold.algorithms.dqn.config import Quantile as Quantile
     from tenfold.algorithms.dqn.config import Uniform as Uniform
-    from tenfold.algorithms.own import Algorithm as Algorithm
-    from tenfold.algorithms.own import Rollout as Rollout
-    from tenfold.algorithms.ppo.config import PPO as PPO
+    from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac.config import SAC as SAC
     from tenfold.algorithms.td3.config import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
-    from tenfold.config.nets import GRU as GRU
-    from tenfold.config.nets import LSTM as LSTM
-    from tenfold.config.nets import Net as Net
-    from tenfold.config.nets import PolicyNet as PolicyNet
-    from tenfold.config.replay import ActorCriticNet as ActorCriticNet
+    from tenfold.config.files import named as named
+    from tenfold.config.options import GRU as GRU
+    from tenfold.config.options import LSTM as LSTM
+    from tenfold.config.options import ActorCriticNet as ActorCriticNet
+    from tenfold.config.options import Custom as Custom
+    from tenfold.config.options import Exponential as Exponential
+    from tenfold.config.options import Linear as Linear
+    from tenfold.config.options import Net as Net
+    from tenfold.config.options import PolicyNet as PolicyNet
+    from tenfold.config.options import Schedule as Schedule
     from tenfold.config.run import Run as Run
-    from tenfold.config.run import named as named
-    from tenfold.config.schedules import Custom as Custom
-    from tenfold.config.schedules import Exponential as Exponential
-    from tenfold.config.schedules import Linear as Linear
-    from tenfold.config.schedules import Schedule as Schedule
     from tenfold.core.domain import Domain as Domain
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
@@ -71,19 +71,18 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "algorithms.own": "Algorithm Rollout",
+    "algorithms.custom": "Algorithm Rollout",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
     "Prioritized Quantile Uniform",
-    "algorithms.ppo.config": "PPO",
+    "algorithms.ppo_settings": "PPO",
     "algorithms.sac.config": "SAC",
     "algorithms.td3.config": "TD3",
     "config.agent": "AgentConfig",
-    "config.nets": "GRU LSTM Net PolicyNet",
-    "config.replay": "ActorCriticNet",
-    "config.run": "Run named",
-    "config.schedules": "Custom Exponential Linear Schedule",
+    "config.files": "named",
+    "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",
+    "config.run": "Run",
     "core.graph_spaces": "BoundedGraph Gated",
     "envs": "register_domain",
     "envs.functions": "Functions register_task",

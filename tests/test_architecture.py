@@ -100,13 +100,22 @@ def test_every_compiled_function_is_a_kernel() -> None:
     ]
 
 
-def test_algorithms_and_domains_never_import_one_another() -> None:
-    for room in ("algorithms", "domains"):
-        for path in (PACKAGE / room).rglob("*.py"):
-            own = path.relative_to(PACKAGE / room).parts[0]
-            others = {p.name for p in (PACKAGE / room).iterdir() if p.is_dir()} - {own}
-            text = path.read_text()
-            assert not [other for other in others if f"tenfold.{room}.{other}" in text], path
+def test_domains_never_import_one_another() -> None:
+    for path in (PACKAGE / "domains").rglob("*.py"):
+        own = path.relative_to(PACKAGE / "domains").parts[0]
+        others = {p.name for p in (PACKAGE / "domains").iterdir() if p.is_dir()} - {own}
+        text = path.read_text()
+        assert not [other for other in others if f"tenfold.domains.{other}" in text], path
+
+
+def test_algorithms_never_import_one_another() -> None:
+    """A file belongs to the algorithms that its path names; code of all algorithms to none."""
+    names, folder = {"dqn", "ppo", "sac", "td3"}, PACKAGE / "algorithms"
+    for path in folder.rglob("*.py"):
+        own = names & set(re.split(r"[/_.]", str(path.relative_to(folder))))
+        used = re.findall(r"tenfold\.algorithms\.([\w.]+)", path.read_text())
+        foreign = [used for used in used if names & set(re.split(r"[_.]", used)) - own]
+        assert not foreign, path
 
 
 @pytest.mark.parametrize(

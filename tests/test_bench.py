@@ -1,8 +1,9 @@
-"""tenfold bench and profile: rows that can be trusted, names, errors. No timing is asserted."""
+"""bench/all.py: rows that can be trusted, names, errors. No timing is asserted."""
 
-import importlib.util
+import importlib
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from tenfold.cli import measure
-from tenfold.cli.main import main
-from tenfold.config.run import Run
 from tenfold.core.pairs import PAIRS, Pair, all_pairs
-from tenfold.training.profiling import Profile, profile_run, verdict, write_trace
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+import measure
+
+bench = importlib.import_module("all")  # not `import all`: that is a function of Python's
 
 KEYS = {
     "name",
@@ -35,7 +37,7 @@ def test_a_pair_is_timed_with_its_equality_and_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
-    assert main(["bench", "ops.adam.adam_numba", "--json", str(tmp_path / "rows.json")]) == 0
+    assert bench.main(["ops.adam.adam_numba", "--json", str(tmp_path / "rows.json")]) == 0
     found = json.loads((tmp_path / "rows.json").read_text())
     (row,) = found["rows"]
     assert set(row) == KEYS and row["equal"] is True and row["setting"]["numbers"] == 4000
@@ -44,7 +46,7 @@ def test_a_pair_is_timed_with_its_equality_and_its_memory(
     shown = capsys.readouterr().out
     # the table, not Python's own notation
     assert "ops.adam.adam_numba" in shown and "{'name'" not in shown
-    assert main(["bench", "ops.adam.adam_numba", "--json"]) == 0
+    assert bench.main(["ops.adam.adam_numba", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "ops.adam.adam_numba"
 
 
@@ -70,7 +72,7 @@ def test_a_pair_that_is_not_equal_is_said_and_fails(
             ],
         ),
     )
-    assert main(["bench", true.name]) == 1
+    assert bench.main([true.name]) == 1
     assert "NO" in capsys.readouterr().out
 
 
@@ -79,7 +81,7 @@ def test_the_update_benchmark_compares_parameters_with_the_frozen_program(
 ) -> None:
     """On a small case: twenty updates of the fused engine against eager PyTorch."""
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
-    update = next(module for module in measure.bench_modules() if "dqn-update" in module.NAMES)
+    update = next(module for module in bench.benchmark_modules() if "dqn-update" in module.NAMES)
     monkeypatch.setattr(update, "FILLED", 500)
     for options in ({}, update.FULL):
         row = update.compare_and_time("dqn-update", "fused", 16, (12, 7), options)
@@ -92,7 +94,7 @@ def test_the_benchmark_of_sac_compares_parameters_with_its_frozen_program(
 ) -> None:
     """Twenty updates with the same noise: actor, critics, their targets and the temperature."""
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
-    sac = next(module for module in measure.bench_modules() if "sac-update" in module.NAMES)
+    sac = next(module for module in bench.benchmark_modules() if "sac-update" in module.NAMES)
     monkeypatch.setattr(sac, "FILLED", 300)
     row = sac.compare_and_time("sac-update", "fused", 16, (12, 7))
     assert set(row) == KEYS and row["equal"] is True and row["max_diff"] < 1e-6
@@ -104,9 +106,10 @@ def test_the_benchmark_of_sac_compares_parameters_with_its_frozen_program(
 
 
 def test_names_are_listed_and_an_unknown_one_names_the_nearest(
-    here: Callable[..., subprocess.CompletedProcess[str]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    listed = here("bench", "--list").stdout.split("\n")
+    assert bench.main(["--list"]) == 0
+    listed = capsys.readouterr().out.split("\n")
     assert {
         "dqn-update",
         "dqn-update-full",
@@ -115,8 +118,28 @@ def test_names_are_listed_and_an_unknown_one_names_the_nearest(
         "eight-seeds",
         "ops.mlp.mlp_forward",
     } <= set(listed)
-    done = here("bench", "dqn-updat")
-    assert done.returncode == 2 and "dqn-update" in done.stderr and "Traceback" not in done.stderr
+    assert bench.main(["dqn-updat"]) == 2
+    assert "did you mean dqn-update" in capsys.readouterr().err
+
+
+def test_the_command_of_former_versions_says_where_benchmarks_are(
+    here: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = here("bench", "dqn-update", "--peers")
+    assert done.returncode == 2 and "`python bench/all.py` runs them" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["nowhere/x.json", "."])
+def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench, "run_all", lambda *_: pytest.fail("it was measured"))
+    assert bench.main(["--json", str(tmp_path / file)]) == 2
+    assert f"--json {tmp_path / file} cannot be written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_allocated_is_counted() -> None:
@@ -128,127 +151,10 @@ def test_what_is_allocated_is_counted() -> None:
     assert measure.allocated(lambda: None) < 1000
 
 
-def test_a_profile_covers_the_time_and_names_the_largest_cost(tmp_path: Path) -> None:
-    run = Run.of({"agent": {"learning_starts": 100, "net": {"hidden": [16]}, "capacity": 1000}})
-    found = [profile_run(run, engine, 300, quiet=True) for engine in ("plain", "fused")]
-    assert [p.engine for p in found] == ["plain", "fused"]
-    for p in found:
-        stages = p.stages()
-        assert sum(spent for _, spent in stages.values()) == pytest.approx(p.seconds, rel=1e-6)
-        assert stages["act"][0] == stages["env"][0] == stages["update"][0] == p.steps == 300
-        assert next(iter(stages.values()))[1] == max(spent for _, spent in stages.values())
-    assert "sample" in found[0].stages() and "largest cost is" in verdict(found)
-    write_trace(found, tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {e["name"] for e in events if e["ph"] == "X" and e["pid"] == 1} == {
-        "act",
-        "env",
-        "store",
-        "update",
-    }
-
-
-def test_profile_from_the_command_line(
-    here: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    done = here(
-        "profile", "cartpole", "--engine", "fused", "--for", "200", "--agent.learning-starts", "100"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "largest cost" in done.stdout and (tmp_path / "profile.json").exists()
-    assert here("profile", "cartpole", "--engine", "quick").returncode == 2
-
-
-@pytest.mark.parametrize(
-    ("what", "flags", "engines"),
-    [
-        ("dqn", [], ["plain", "fused"]),
-        ("dqn", ["--agent.frames", "2"], ["plain"]),
-        ("dqn", ["--engine", "fused,plain"], ["fused", "plain"]),
-        ("explorer", [], ["plain"]),
-    ],
-)
-def test_a_profile_measures_the_engines_that_can_run_it(
-    what: str, flags: list[str], engines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[str] = []
-
-    def measure(run: Run, engine: str, steps: int) -> Profile:
-        measured.append(engine)
-        return Profile(engine, 1, 1.0, [("env", 0, 1)])
-
-    monkeypatch.setattr("tenfold.training.profiling.profile_run", measure)
-    assert (
-        main(["profile", what, *flags, "--trace", str(tmp_path / "t.json")]) == 0
-        and measured == engines
-    )
-
-
-def test_an_engine_that_does_not_fit_is_refused_before_any_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("tenfold.training.profiling.profile_run", None)
-    assert (
-        main(
-            [
-                "profile",
-                "dqn",
-                "--agent.frames",
-                "2",
-                "--engine",
-                "plain,fused",
-                "--trace",
-                str(tmp_path / "t.json"),
-            ]
-        )
-        == 2
-    )
-    assert "engine = fused does not fit: the network sees several frames" in capsys.readouterr().err
-
-
-def test_a_run_that_never_learns_is_not_profiled(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    command = [
-        "profile",
-        "dqn",
-        "--agent.learning-starts",
-        "1G",
-        "--steps",
-        "500",
-        "--engine",
-        "plain",
-        "--trace",
-        str(tmp_path / "t.json"),
-    ]
-    assert main(command) == 2
-    assert "There is no update in 500 steps of this run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "command", [["profile", "dqn", "--trace"], ["bench", "--json"]], ids=["profile", "bench"]
-)
-@pytest.mark.parametrize("file", ["nowhere/x.json", "."])
-def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
-    command: list[str],
-    file: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(
-        "tenfold.training.profiling.profile_run", lambda *_: pytest.fail("it was measured")
-    )
-    monkeypatch.setattr("tenfold.cli.measure.run_all", lambda *_: pytest.fail("it was measured"))
-    assert main([*command, str(tmp_path / file)]) == 2
-    assert f"{command[-1]} {tmp_path / file} cannot be written" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_colony_benchmarks_compare_equal_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     """On few colonies: the step, the features, the selection and the reward's record."""
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
-    colony = next(module for module in measure.bench_modules() if "colony-step" in module.NAMES)
+    colony = next(module for module in bench.benchmark_modules() if "colony-step" in module.NAMES)
     monkeypatch.setattr(colony, "COLONIES", 3)
     monkeypatch.setattr(colony, "NODES", 12)
     for work in colony.NAMES.values():
@@ -260,9 +166,8 @@ def test_the_colony_benchmarks_compare_equal_sides(monkeypatch: pytest.MonkeyPat
 def a_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one benchmark that needs a GPU and one that does not."""
     (folder / "bench").mkdir()
-    (folder / "pyproject.toml").touch()
     (folder / "bench" / "one.py").write_text(
-        "from tenfold.cli.measure import timed_row\n"
+        "from measure import timed_row\n"
         "work = lambda: [timed_row('cuda-x', {'seeds': 4}, ('eager', 6.0), ('ours', 0.0015))]\n"
         "NAMES = {'x': None}\nCUDA = {'cuda-x': work}\n"
     )
@@ -271,14 +176,8 @@ def a_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gpu_tables(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module that makes the docs' tables of GPUs, of another checkout."""
-    path = Path(__file__).parent.parent / "bench" / "gpu_tables.py"
-    monkeypatch.syspath_prepend(path.parent)
-    spec = importlib.util.spec_from_file_location("bench_gpu_tables", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.RESULTS = root / "bench" / "results"
-    return module
+    monkeypatch.setattr(importlib.import_module("tables"), "RESULTS", root / "bench" / "results")
+    return importlib.import_module("machine_tables")
 
 
 def test_what_needs_a_gpu_is_refused_in_one_sentence_without_one(
@@ -286,16 +185,13 @@ def test_what_needs_a_gpu_is_refused_in_one_sentence_without_one(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     a_checkout(tmp_path, monkeypatch)
-    assert main(["bench", "--cuda", "--list"]) == 0
+    assert bench.main(["--cuda", "--list"]) == 0
     assert capsys.readouterr().out.split("\n")[:-1] == ["cuda-x"]
-    assert main(["bench", "--cuda"]) == 2
+    assert bench.main(["--cuda"]) == 2
     said = capsys.readouterr().err
     assert "--cuda needs a CUDA device" in said and len(said.strip().split("\n")) == 1
-    assert main(["bench", "--cuda", "x"]) == 2
-    assert "`tenfold bench --cuda --list` shows them all" in capsys.readouterr().err
-    (tmp_path / "pyproject.toml").unlink()
-    assert main(["bench", "--cuda"]) == 2
-    assert "run it in a checkout" in capsys.readouterr().err
+    assert bench.main(["--cuda", "x"]) == 2
+    assert "`python bench/all.py --cuda --list` shows them all" in capsys.readouterr().err
     assert not (tmp_path / "bench" / "results").exists()
 
 
@@ -308,7 +204,7 @@ def test_what_was_measured_on_a_gpu_is_kept_with_its_card_and_shown_on_the_page(
     card = {"gpu": "H200", "gpu_memory_gb": 139.8, "driver": "570.86", "cuda": "12.8"}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(measure, "gpu_card", lambda: card)
-    assert main(["bench", "--cuda"]) == 0
+    assert bench.main(["--cuda"]) == 0
     found = json.loads((tmp_path / "bench" / "results" / "cuda-x.json").read_text())
     assert found["machine"].items() >= card.items() and found["rows"][0]["ratio"] == 4000
     assert {"torch", "triton", "jax"} <= set(found["versions"])
@@ -322,7 +218,7 @@ def test_the_gpu_benchmark_of_ppo_takes_turns_on_equal_work(
 ) -> None:
     """On the CPU, with the plain engine on both sides: the harness, not a result."""
     ppo = next(
-        module for module in measure.bench_modules() if "cuda-ppo" in getattr(module, "CUDA", {})
+        module for module in bench.benchmark_modules() if "cuda-ppo" in getattr(module, "CUDA", {})
     )
     for name, value in {"DEVICE": "cpu", "SIZES": ((3, 4, 8),), "TURNS": 1}.items():
         monkeypatch.setattr(ppo, name, value)

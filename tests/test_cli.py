@@ -338,7 +338,7 @@ def test_a_domain_adds_commands_and_flags(
     shown = [
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
     ]
-    others = ["export", "pack", "check", "bench", "profile", "list"]
+    others = ["export", "pack", "check", "profile", "list"]
     assert shown == ["train", "resume", "sweep", "eval", "greet", "report", "watch", *others]
     with pytest.raises(SystemExit):
         main(["eval", "--help"])
@@ -361,28 +361,34 @@ def test_names_that_are_imported_later_are_shown_all_the_same() -> None:
     assert {"gae", "MaskedHeads", "RunningNorm"} <= set(dir(ten.ops))
 
 
-def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(here) -> None:
-    done = here(
-        "train",
-        "dqn",
-        "--env",
-        "CartPole-v1",
-        "--vectorize",
-        "native",
-        "--num-envs",
-        "4",
-        *QUICK,
-        "--out",
-        "native",
-    )
-    assert done.returncode == 0, done.stderr
-    assert "a resume will not be exact" in done.stderr
-    done = here("resume", "native", "--steps", "800")
+def test_an_environment_that_is_not_deterministic_says_that_its_resume_is_not_exact(here) -> None:
+    import gymnasium as gym
+
+    settings = {"entry_point": gym.spec("CartPole-v1").entry_point, "max_episode_steps": 500}
+    gym.register("tests/Drifting-v0", nondeterministic=True, **settings)
+    train = ["train", "dqn", "--env", "tests/Drifting-v0", "--num-envs", "4"]
+    try:
+        done = here(*train, *QUICK, "--out", "drifting")
+        assert done.returncode == 0, done.stderr
+        assert "a resume will not be exact" in done.stderr
+        done = here("resume", "drifting", "--steps", "800")
+    finally:
+        gym.registry.pop("tests/Drifting-v0")
     assert done.returncode == 0, done.stderr
     assert (
         "its episodes begin anew and this resume is not exact" in done.stderr
         and "step 80" in done.stderr
     )
+
+
+def test_old_run_folders_that_name_vectorize_load_or_say_why_not(here) -> None:
+    assert here("train", "dqn", *QUICK, "--out", "old").returncode == 0
+    config = Path("old/config.yaml")
+    config.write_text(config.read_text() + "vectorize: scalar\n")
+    assert here("resume", "old", "--steps", "500").returncode == 0
+    config.write_text(config.read_text() + "vectorize: native\n")
+    done = here("resume", "old", "--steps", "600")
+    assert done.returncode == 2 and "vectorize = native is no longer offered" in done.stderr
 
 
 def test_environment_arguments_reach_the_environment(here) -> None:

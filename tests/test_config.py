@@ -18,18 +18,17 @@ from tenfold.algorithms.dqn.config import (
     Prioritized,
     Quantile,
 )
-from tenfold.algorithms.ppo.config import PPO
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig
-from tenfold.config.leaves import OURS, SUCH_AS, THEIRS, leaves_of
-from tenfold.config.mappings import read_yaml, to_mapping
-from tenfold.config.nets import Net
-from tenfold.config.notation import parse_call, parse_number
-from tenfold.config.run import SECTIONS, Run, named, presets, settings_of
-from tenfold.config.schedules import Linear
-from tenfold.config.schema import Config
+from tenfold.config.agent import AgentConfig, leaves_of
+from tenfold.config.files import SECTIONS, named, presets, settings_of
+from tenfold.config.notation import parse_call, parse_number, read_yaml
+from tenfold.config.options import Linear, Net
+from tenfold.config.run import Run
+from tenfold.config.schema import Config, to_mapping
 from tenfold.core.errors import ConfigError
+from tenfold.core.other_libraries import OURS, SUCH_AS, THEIRS
 
 
 def test_every_setting_has_help() -> None:
@@ -431,3 +430,12 @@ def test_a_section_of_a_file_is_not_for_another_agent(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_list_is_written_with_brackets_or_without(text: str, widths: tuple[int, ...]) -> None:
     assert Run.of({"agent": {"net": {"hidden": text}}}).agent.net.hidden == widths
+
+
+def test_a_setting_that_is_gone_is_read_where_it_said_what_there_still_is() -> None:
+    """Folders of former versions name every setting."""
+    assert Run.of({"learners": 1, "steps": 9}) == Run(steps=9)
+    with pytest.raises(ConfigError, match="learners = 2 is no longer offered: one process learns"):
+        Run.of({"learners": 2, "engine": "parallel"})
+    with pytest.raises(ConfigError, match="engine = parallel is not one of auto, "):
+        Run.of({"engine": "parallel"})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.config import PPO
+from tenfold.algorithms.ppo import PPOAgent
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.run import Run
 from tenfold.envs.making import make_env
 from tenfold.evaluation.video import pictures

@@ -9,12 +9,13 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tenfold.config.leaves import ANSWERS, Leaf, called_here, leaves_of
-from tenfold.config.mappings import nested
-from tenfold.config.notation import nearest, show
-from tenfold.config.run import Run, named
+from tenfold.config.agent import Leaf, called_here, leaves_of
+from tenfold.config.files import named
+from tenfold.config.notation import nearest, nested, show
+from tenfold.config.run import Run
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import ANSWERS
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 
@@ -37,8 +38,8 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def chosen_run(given: str | None) -> Path:
     """The run named, or the latest: the one started last, or where that is gone or unknown the one
     written to last."""
+    from tenfold.runs.files import RUNS, latest, settled
     from tenfold.runs.folder import is_seeds, runs_below
-    from tenfold.runs.names import RUNS, latest, settled
 
     if given:
         return settled(Path(given))

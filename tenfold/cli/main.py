@@ -15,13 +15,19 @@ from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, described
-from tenfold.core.output import discard, show_what_can_be_shown
+from tenfold.core.processes import discard, show_what_can_be_shown
 from tenfold.core.registry import domains
 
 # by the disk: a person's affair
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 TOO_MANY = (errno.EMFILE, errno.ENFILE)  # files; so are pipes, and memory that processes share
+
+# commands of former versions
+REMOVED = {
+    "bench": "benchmarks need a checkout of the repository, where `python bench/all.py` runs them "
+    "(--list shows their names)"
+}
 
 
 @cache
@@ -65,6 +71,8 @@ def require_command(given: Sequence[str]) -> None:
     first, known = given[0] if given else "--help", commands()
     if first in known or first in ("-h", "--help", "--version"):
         return
+    if first in REMOVED:
+        raise UserError(f"{first} is no command any more: {REMOVED[first]}.")
     if first.startswith("-"):
         raise UserError(
             f"{first} stands before the command{nearest(first, ['--help', '--version'])}: write "

@@ -32,7 +32,7 @@ def paths_named(arguments: argparse.Namespace) -> list[Path]:
     return [chosen_run(word) for word in arguments.runs] or [chosen_run(None)]
 
 
-def add_report(parsers: Any, given: Sequence[str]) -> None:
+def add_report(parsers: Any, argv: Sequence[str]) -> None:
     report = parsers.add_parser(
         "report",
         help="write a run's page anew, or one of several runs side by side",
@@ -61,9 +61,9 @@ def add_report(parsers: Any, given: Sequence[str]) -> None:
 
 def report(arguments: argparse.Namespace) -> int:
     from tenfold.runs.folder import is_sweep
-    from tenfold.runs.looking import Sight, page_of, require_runs, write_page
     from tenfold.runs.page import require_page
     from tenfold.runs.sweep import require_plan
+    from tenfold.training.watch import RunWatcher
 
     paths = paths_named(arguments)
     if arguments.out == "":
@@ -73,23 +73,53 @@ def report(arguments: argparse.Namespace) -> int:
     for path in paths:
         require_plan(path)
     if len(paths) == 1 and is_sweep(paths[0]) and not seconds:
+        from tenfold.runs.report import write_sweep_report
         from tenfold.runs.sweep import SweepFolder
-        from tenfold.runs.sweep_page import write_sweep_report
 
         with placed(out or paths[0] / "report.html"):
             print(write_sweep_report(SweepFolder.open(paths[0], arguments.trust), out))
         return 0
-    require_runs(paths, "--live" if seconds else "report of several")
-    sight = Sight(paths, trust=arguments.trust)
-    if len(sight.look()) > 1 or paths[0] not in sight.groups:
-        require_page(page_of(sight, out))
-    with placed(page_of(sight, out)):
-        if seconds and sight.going():
-            return follow(sight, out, seconds)
+    flag = "--live" if seconds else "report of several"
+    for path in filter(is_sweep, paths):
+        raise UserError(
+            f"{flag} is for runs and folders of seeds, and {path} is a sweep: name one of its "
+            f"folders, such as {path / 'trial-0'}."
+        )
+    watcher = RunWatcher(paths, trust=arguments.trust)
+    if len(watcher.refresh()) > 1 or paths[0] not in watcher.groups:
+        require_page(page_path(watcher, out))
+    with placed(page_path(watcher, out)):
+        if seconds and watcher.is_training():
+            return follow(watcher, out, seconds)
         if seconds:
             print("none of the runs is being trained: the page is as it will stay", file=sys.stderr)
-        print(write_page(sight, out))
+        print(write_page(watcher, out))
     return 0
+
+
+def write_page(watcher: Any, out: Path | None = None, live: float = 0.0) -> Path:
+    """Of what was read: one run's page, that of many seeds, or a comparison."""
+    from tenfold.runs.comparison import write_comparison
+    from tenfold.runs.folder import is_seeds
+    from tenfold.runs.report import write_run, write_seeds
+    from tenfold.runs.seeds import SeedsFolder
+
+    groups = list(watcher.groups.values())
+    if len(groups) > 1 or list(watcher.paths) != [groups[0].path]:
+        excluded = list(watcher.left_out.values())
+        return write_comparison(groups, page_path(watcher, out), live, excluded)
+    (group,) = groups
+    if is_seeds(group.path):
+        return write_seeds(SeedsFolder.open(group.path, watcher.trust), group, None, out, live)
+    return write_run(group, out, live)
+
+
+def page_path(watcher: Any, out: Path | None) -> Path:
+    """Where the page of several goes."""
+    if out:
+        return out
+    only = watcher.paths[0] if len(watcher.paths) == 1 else None
+    return only / "report.html" if only and only.is_dir() else Path("report.html")
 
 
 @contextmanager
@@ -101,24 +131,23 @@ def placed(page: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = error.strerror or error
-        raise UserError(f"{page} cannot be written ({words}): {elsewhere}") from None
+        reason = error.strerror or error
+        raise UserError(f"{page} cannot be written ({reason}): {elsewhere}") from None
 
 
-def follow(sight: Any, out: Path | None, seconds: int) -> int:
+def follow(watcher: Any, out: Path | None, seconds: int) -> int:
     """Writes the page again and again, the last time as one that stays as it is."""
     from tenfold.core.processes import Interrupt
-    from tenfold.runs.looking import write_page
 
     with Interrupt() as interrupt:
-        print(write_page(sight, out, seconds), flush=True)
-        said = "written anew until the runs end; Ctrl-C stops that, and not the runs"
-        print(said, file=sys.stderr)
-        while sight.going() and not interrupt.signal:
+        print(write_page(watcher, out, seconds), flush=True)
+        note = "written anew until the runs end; Ctrl-C stops that, and not the runs"
+        print(note, file=sys.stderr)
+        while watcher.is_training() and not interrupt.signal:
             wait(seconds, lambda: bool(interrupt.signal))
-            sight.look()
-            write_page(sight, out, seconds)
-        write_page(sight, out)
+            watcher.refresh()
+            write_page(watcher, out, seconds)
+        write_page(watcher, out)
     return 0
 
 
@@ -129,7 +158,7 @@ def wait(seconds: float, called: Callable[[], bool]) -> None:
         time.sleep(NAP)
 
 
-def add_watch(parsers: Any, given: Sequence[str]) -> None:
+def add_watch(parsers: Any, argv: Sequence[str]) -> None:
     watch = parsers.add_parser(
         "watch",
         help="see runs as they train, in the terminal",
@@ -143,7 +172,7 @@ def add_watch(parsers: Any, given: Sequence[str]) -> None:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.watching import watch_runs
+    from tenfold.training.watch import watch_runs
 
     watch_runs(paths_named(arguments), arguments.once, arguments.trust)
     return 0

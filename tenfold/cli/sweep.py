@@ -7,7 +7,7 @@ from typing import Any
 
 from tenfold.cli.flags import add_settings, number_of_jobs, settings_given, whole_number
 from tenfold.cli.train import seeds_named
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.domain import Command
 from tenfold.core.errors import ConfigError, UserError
 
@@ -21,7 +21,7 @@ examples:
 """
 
 
-def add_sweep(parsers: Any, given: Sequence[str]) -> None:
+def add_sweep(parsers: Any, argv: Sequence[str]) -> None:
     sweep = parsers.add_parser(
         "sweep",
         help="search for better settings, over several seeds",
@@ -77,7 +77,7 @@ def add_sweep(parsers: Any, given: Sequence[str]) -> None:
         help="with --where ray: a folder that all machines of the cluster share, where the sweep "
         "is kept",
     )
-    add_settings(sweep, given, without=("seed", "where"))
+    add_settings(sweep, argv, without=("seed", "where"))
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -90,9 +90,9 @@ def sweep(arguments: argparse.Namespace) -> int:
     where = {"local": "auto", "ray": "ray", None: None}.get(arguments.where, "")
     if where == "":
         raise ConfigError("--where", f"= {arguments.where} is not one of local, ray.")
-    given = settings_given(arguments)
-    given = {name: value for name, value in given.items() if name != "where"}
-    run = named(arguments.what, given | ({"where": where} if where else {}))
+    settings = settings_given(arguments)
+    settings = {name: value for name, value in settings.items() if name != "where"}
+    run = named(arguments.what, settings | ({"where": where} if where else {}))
     search: dict[str, str] = {}
     for text in arguments.search:
         path, space = parse_search(text)
@@ -102,7 +102,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     trials = whole_number(arguments.trials, "--trials", 1, 100_000)
     confirm = whole_number(arguments.confirm, "--confirm", 0, 10_000)
     seeds, jobs = seeds_named(arguments.seeds), number_of_jobs(arguments.jobs)
-    from tenfold.runs.names import destination, run_name
+    from tenfold.runs.folder import destination, run_name
     from tenfold.training.sweep import sweep as start
 
     out, storage = arguments.out or "", arguments.storage or ""
@@ -125,7 +125,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def finish_sweep(result: Any) -> int:
     """The last words of a sweep."""
-    from tenfold.runs.sweep_page import told_confirmed, told_params, told_row
+    from tenfold.runs.reporter import held_out_text, params_text, score_text
 
     rows, path = result.found["trials"], result.path
     if result.interrupted:
@@ -134,21 +134,21 @@ def finish_sweep(result: Any) -> int:
     winner = next(row for row in rows if row["number"] == result.found["winner"])
     states = [row["state"] for row in rows]
     print(f"{len(rows)} trials: {states.count('pruned')} pruned, {states.count('fail')} failed")
-    print(f"winner, trial {winner['number']}: {told_params(winner['params'])}")
+    print(f"winner, trial {winner['number']}: {params_text(winner['params'])}")
     print(
-        f"  in the sweep       {told_row(winner)} (interquartile mean of "
+        f"  in the sweep       {score_text(winner)} (interquartile mean of "
         f"{len(winner['scores'])} seed{'s' * (len(winner['scores']) != 1)})"
     )
-    for name, own in result.found["confirmed"].items():
-        print(f"  {name + ', held out':18} {told_confirmed(own)}")
-    if words := result.found["verdict"]:
-        print(words)
+    for name, confirmed in result.found["confirmed"].items():
+        print(f"  {name + ', held out':18} {held_out_text(confirmed)}")
+    if text := result.found["verdict"]:
+        print(text)
     print(
         f"results: {path}   report: {path / 'report.html'}   train it: tenfold train "
         f"{path / 'best.yaml'}"
     )
-    for name, words in result.failed.items():
-        print(f"tenfold: {name}: {words}", file=sys.stderr)
+    for name, text in result.failed.items():
+        print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`tenfold eval`, `check`, `bench`, `profile` and `list`."""
+"""`tenfold eval`, `check`, `profile` and `list`."""
 
 import argparse
 import json
@@ -18,8 +18,8 @@ from tenfold.cli.flags import (
     whole_number,
     whole_number_or_none,
 )
-from tenfold.config.mappings import read_yaml
-from tenfold.config.run import named, presets
+from tenfold.config.files import named, presets
+from tenfold.config.notation import read_yaml
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms, domain_of, domains
@@ -156,61 +156,6 @@ def check(arguments: argparse.Namespace) -> int:
     return 0 if equal == len(lines) else 1
 
 
-def add_bench(parsers: Any, given: Sequence[str]) -> None:
-    bench = parsers.add_parser(
-        "bench",
-        help="time every fast path against its baseline, on this machine",
-        allow_abbrev=False,
-    )
-    bench.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="which (all by default); `pairs` means every registered pair",
-    )
-    bench.add_argument(
-        "--peers",
-        action="store_true",
-        help="other people's packages too (make bench-peers installs them)",
-    )
-    bench.add_argument(
-        "--cuda",
-        action="store_true",
-        help="what needs a GPU, and nothing else; writes bench/results/cuda-*.json",
-    )
-    bench.add_argument(
-        "--json",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="write the rows, with the machine card; without FILE print them instead of the table",
-    )
-    bench.add_argument("--list", action="store_true", help="show the names")
-
-
-def bench(arguments: argparse.Namespace) -> int:
-    from tenfold.cli.measure import as_json, choose, require_cuda, run_all, show_rows
-    from tenfold.core.system import set_threads
-    from tenfold.runs.files import for_writing
-
-    chosen = choose(arguments.names, arguments.peers, arguments.cuda)
-    if arguments.list:
-        print("\n".join(chosen))
-        return 0
-    if arguments.cuda:
-        require_cuda()
-    file = for_writing(Path(arguments.json), "--json") if arguments.json else None
-    set_threads(1)
-    rows = run_all(chosen, keep=arguments.cuda)
-    if arguments.json == "":
-        print(as_json(rows))
-    else:
-        show_rows(rows)
-    if file:
-        file.write_text(as_json(rows) + "\n")
-    return 1 if any(row.get("equal") is False for row in rows) else 0
-
-
 def add_profile(parsers: Any, given: Sequence[str]) -> None:
     profile = parsers.add_parser(
         "profile",
@@ -292,8 +237,8 @@ def about_preset(path: Path) -> str:
 
 def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
+    from tenfold.runs.files import RUNS
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
-    from tenfold.runs.names import RUNS
     from tenfold.runs.seeds import about_run, about_seeds
     from tenfold.runs.sweep import about_of_sweep
 
@@ -311,7 +256,6 @@ def list_runs() -> None:
 
 COMMANDS = (
     Command("check", add_check, check),
-    Command("bench", add_bench, bench),
     Command("profile", add_profile, profile),
     Command("list", add_list, show_list),
 )

@@ -16,9 +16,10 @@ from tenfold.cli.flags import (
     settings_given,
     whole_number_or_none,
 )
+from tenfold.config.agent import leaves_of
 from tenfold.config.changes import CHANGEABLE
-from tenfold.config.leaves import leaves_of
-from tenfold.config.run import Run, named, presets
+from tenfold.config.files import named, presets
+from tenfold.config.run import Run
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms
@@ -118,7 +119,7 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.init == "":
         raise UserError("--init is empty: name a run's folder or archive, or leave it out.")
     run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
-    from tenfold.runs.names import run_name
+    from tenfold.runs.folder import run_name
 
     where: dict[str, Any] = {
         "name": run_name(arguments.what, run),
@@ -292,7 +293,7 @@ def finish(result: Any) -> int:
         )
     for line in how.conclusion(result):
         print(line)
-    page, more = result.path / "report.html", how.onward(result.path)
+    page, more = result.path / "report.html", how.next_steps(result.path)
     print(f"results: {result.path}   report: {page}   {more}")
     return 0
 
@@ -322,7 +323,7 @@ def finish_seeds(result: Any) -> int:
         if words := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {words}")
     page, how = result.path / "report.html", evaluation_of(result.run)
-    more = how.onward(result.path, many=True)
+    more = how.next_steps(result.path, many=True)
     print(f"results: {result.path}   report: {page}   {more}")
     for name, words in result.failed.items():
         print(f"tenfold: {name}: {words}", file=sys.stderr)

@@ -4,16 +4,14 @@ state means.
 No torch here, so that help and errors appear at once.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import differing, dotted, merge, nested, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import differing, dotted, merge, nested, show
+from tenfold.config.options import Exponential, Linear
 from tenfold.config.run import Run
-from tenfold.config.schedules import Exponential, Linear
-from tenfold.config.schema import Count, convert
+from tenfold.config.schema import Count, convert, to_mapping
 from tenfold.core.errors import ConfigError
 
 CHANGEABLE = (
@@ -37,7 +35,6 @@ CHANGEABLE = (
     "on_death",
     "patience",
     "engine",
-    "learners",
     "stack",
     "verify",
     "device",
@@ -45,7 +42,7 @@ CHANGEABLE = (
 )
 
 # those of them that decide who holds what a checkpoint saves, and in which form
-HOLDING = ("where", "ahead", "on_death", "engine", "learners", "stack", "verify", "device")
+HOLDING = ("where", "ahead", "on_death", "engine", "stack", "verify", "device")
 
 
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
@@ -119,7 +116,7 @@ def advice(run: Run) -> list[str]:
     """What a person should know of settings that fit and may not be what was meant."""
     end = idle_from(run)
     idle = end and f"agent.lr ends at 0 at step {end:,}: nothing is learned from there on."
-    sentences = (cut_short(run), never_learns(run), unused_layers(run), crowded(run))
+    sentences = (cut_short(run), never_learns(run), unused_layers(run))
     found = (idle, *sentences, named_in_main(run))
     return [words for words in found if words]
 
@@ -134,17 +131,6 @@ def named_in_main(run: Run) -> str:
     return (
         f"{', '.join(found)}: only this program has it, so `tenfold resume` and `tenfold eval` "
         "cannot go on with the run; put it into a module of its own and import it from there."
-    )
-
-
-def crowded(run: Run) -> str:
-    """A sentence where learners wait for one another's cores."""
-    cores = len(os.sched_getaffinity(0))
-    if run.device == "cuda" or run.learners <= cores:
-        return ""
-    return (
-        f"learners = {run.learners} share the {cores} core{'s' * (cores > 1)} that this process "
-        "may use: more than one a core are slower, not faster."
     )
 
 

@@ -2,7 +2,7 @@
 `tenfold.algorithms` and `tenfold.domains`), and one's own by `module:Name`.
 
 The package's own are found by looking into its folders: what stands in `ALGORITHMS` and `DOMAINS`
-of a folder's `__init__`, which imports nothing heavy.
+of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing heavy.
 """
 
 import pkgutil
@@ -54,7 +54,7 @@ def found(what: str) -> tuple[Any, ...]:
     everything: list[Any] = []
     for room in ("tenfold.algorithms", "tenfold.domains"):
         for module in pkgutil.iter_modules(import_module(room).__path__, f"{room}."):
-            if module.ispkg:
+            if module.ispkg or module.name.endswith("_settings"):
                 everything += getattr(import_module(module.name), what, ())
     everything += [entry.load() for entry in entry_points(group=f"tenfold.{what.lower()}")]
     return tuple(everything)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tenfold.config.schedules import custom_schedule
+from tenfold.config.options import custom_schedule
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.registry import OBSTACLES, algorithm, own
 
@@ -44,18 +44,12 @@ CUDAGRAPH = (
 )
 
 
-PARALLEL = (
-    "plain over several learner processes (learners = N) started through Ray, for large networks"
-)
-
-
 def engine_table(
     plain: str,
     compiled: str,
     cudagraph: str,
     fused: str = "",
     resident: str = "",
-    parallel: str = "",
 ) -> dict[str, EngineEntry]:
     """The usual engines of an algorithm, by where they are; one that it does not have is empty."""
     usual = {
@@ -73,7 +67,6 @@ def engine_table(
         "plain": EngineEntry(
             plain, "eager PyTorch autograd, any network, any device: the reference"
         ),
-        "parallel": EngineEntry(parallel, PARALLEL, automatic=False),
     }
     return {name: entry for name, entry in usual.items() if entry.home}
 

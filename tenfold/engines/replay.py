@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.replay import Prioritized, Uniform
-from tenfold.config.schedules import value_at
-from tenfold.core.timing import Clock
+from tenfold.config.options import Prioritized, Uniform, value_at
+from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Lockstep, distance
 from tenfold.engines.plain import AutogradEngine
 from tenfold.envs.adapter import Environments
@@ -39,11 +38,6 @@ class ReplayEngine(AutogradEngine):
         # of the statistics, and the number of updates; they stay on the device until they are
         # logged
         self.sums = torch.zeros(len(self.names) + 1, device=agent.device)
-
-    @property
-    def devices(self) -> list[str]:
-        """Where learning happens."""
-        return [str(self.agent.device)]
 
     @property
     def batch_items(self) -> int:

@@ -1,19 +1,31 @@
-"""Charts as numbers: lines, bands and words. A page draws them (`page.js`), and so does a picture
-of its own."""
+"""Charts as data: lines, bands and labels, which a page draws (`page.js`), and PNG pictures. And
+those of runs over training: one run with its extremes, several seeds as their interquartile mean
+with its interval, several groups of them side by side."""
 
 import io
-import json
 import re
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-DIGITS = 6  # of a number on a page
+from tenfold.config.run import Run
+from tenfold.runs.digest import PARTS as QUARTERS
+from tenfold.runs.digest import Course, Digest, Histogram, aligned, merged
+from tenfold.runs.statistics import LEAST, bootstrap_interval, interquartile_mean
+
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
 THIN = "thin"  # one of many, behind what they are together
+PARTS = ("reward/", "action/")  # columns of rewards by component, and of the action's numbers
+EACH = 64  # runs of a group whose curves are drawn one by one
+# columns that other charts show, or that only count
+ELSEWHERE = {"return", "episodes", "updates", "steps_per_second"}
+QUARTER = ("first quarter", "second quarter", "third quarter", "last quarter")
+WORDS = {"q": "mean Q of actions taken", "epsilon": "ε", "lr": "learning rate", "kl": "KL"}
+DECADES = 100.0  # a column that spans so much is shown on a logarithmic scale
 STYLES = {"": "-", THIN: "-", "dash": "--", "faint": "-", "dots": "-", "steps": "-"}
 
 
@@ -45,68 +57,6 @@ class Chart:
     ticks: Sequence[str] = ()
     notes: Sequence[tuple[float, float, str]] = ()
     bounds: tuple[float, float] | None = None
-
-
-@dataclass
-class Table:
-    """Arrays that several lines have in common, each once."""
-
-    kept: list[list[float | None]] = field(default_factory=list)
-    places: dict[bytes, int] = field(default_factory=dict)
-
-    def place(self, values: Any) -> int:
-        key = np.asarray(values, float).tobytes()
-        if key not in self.places:
-            self.places[key] = len(self.kept)
-            self.kept.append(numbers(values))
-        return self.places[key]
-
-
-def numbers(values: Any) -> list[float | None]:
-    """As JSON has them, with as many digits as anybody sees; None for what is no number."""
-    found = [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, float).tolist()]
-    return [None if abs(v) == np.inf or v != v else int(v) if v == int(v) else v for v in found]
-
-
-def as_json(chart: Chart) -> str:
-    """What the page's script draws. No character of it means anything to HTML."""
-    xs = Table()
-    lines = []
-    for line in chart.lines:
-        low, high = line.band or (None, None)
-        lines.append(
-            {
-                "name": line.name,
-                "run": line.run,
-                "x": xs.place(line.x),
-                "y": numbers(line.y),
-                "low": None if low is None else numbers(low),
-                "high": None if high is None else numbers(high),
-                "colour": line.colour,
-                "style": line.style,
-            }
-        )
-    text = json.dumps(
-        {
-            "title": chart.title,
-            "x": chart.x,
-            "y": chart.y,
-            "log": chart.log,
-            "small": chart.small,
-            "ticks": list(chart.ticks),
-            "notes": [[float(x), float(y), words] for x, y, words in chart.notes],
-            "bounds": chart.bounds,
-            "xs": xs.kept,
-            "lines": lines,
-        },
-        separators=(",", ":"),
-    )
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
-# pictures
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -185,3 +135,216 @@ def draw(axes: Any, chart: Chart) -> None:
     axes.set(xlabel=spelt(chart.x), ylabel=spelt(chart.y))
     if chart.log:
         axes.set_yscale("log", nonpositive="clip")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A column of the rows of one kind, over training."""
+
+    kind: str
+    column: str
+    colour: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seeds, by what each is called; or just one."""
+
+    name: str
+    path: Path
+    run: Run
+    digests: Mapping[str, Digest]
+    about: Mapping[str, Any]
+
+    @property
+    def members(self) -> list[Digest]:
+        return list(self.digests.values())
+
+
+def words_for(column: str) -> str:
+    return WORDS.get(column, column.replace("_", " ").replace("/", ": "))
+
+
+def lines_of(
+    group: Group, curve: Curve, name: str, colour: int, run: str = "", with_members: bool = True
+) -> list[Line]:
+    """A column of a group: of one run with a band from the least to the most (of evaluations one
+    deviation), of several their interquartile mean with its interval, and every one of them."""
+    courses = {
+        names: course
+        for names, digest in group.digests.items()
+        if (course := digest.courses.get((curve.kind, curve.column)))
+    }
+    if not courses:
+        return []
+    if len(group.digests) == 1:
+        steps, middle, *band = next(iter(courses.values())).points()
+        spread = spread_of(group.members[0], curve)
+        if spread is not None and len(spread) == len(middle):
+            band = [middle - spread, middle + spread]
+        wide = bool(np.any(band[0] < band[1]))
+        return [Line(name, steps, middle, (band[0], band[1]) if wide else None, colour, run=run)]
+    steps, values = aligned(list(courses.values()))
+    if not steps.size:
+        return []
+    band = bootstrap_interval(values) if len(values) >= LEAST else None
+    whole = Line(name, steps, interquartile_mean(values), band, colour, run=run)
+    names, stride = list(courses), -(-len(courses) // EACH)
+    thin = [
+        Line(f"{names[k]}, {name}", steps, values[k], None, colour, THIN, run)
+        for k in range(0, len(names), stride)
+        if with_members
+    ]
+    return [*thin, whole]
+
+
+def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
+    """One deviation of what is a mean itself."""
+    column = {"mean_return": "std_return"}.get(curve.column, f"{curve.column}/std")
+    course = digest.courses.get((curve.kind, column))
+    return course.points()[1] if course else None
+
+
+def course_chart(
+    groups: Sequence[Group], curves: Sequence[Curve], title: str, along: str, upwards: str
+) -> Chart:
+    """What runs came to over training. Of one group every curve in its own colour, and of one run
+    its episodes; of several groups one curve each."""
+    lines: list[Line] = []
+    if len(groups) > 1:
+        curve = shared_curve(groups, curves)
+        for number, group in enumerate(groups):
+            lines += lines_of(group, curve, group.name, number, group.name)
+        return Chart(f"{title}: {curve.label}", lines, along, upwards)
+    group = groups[0]
+    if len(group.digests) == 1 and group.members[0].episodes:
+        episode = Curve("episode", "return", "C7", "training episodes, least to most")
+        (line,) = lines_of(group, episode, episode.label, 7)
+        lines.append(Line(line.name, line.x, line.y, line.band, 7, "faint"))
+    for curve in curves:
+        lines += lines_of(group, curve, curve.label, int(curve.colour[1:]))
+    return Chart(title, lines, along, upwards)
+
+
+def shared_curve(groups: Sequence[Group], curves: Sequence[Curve]) -> Curve:
+    """The last one that every run has: evaluations, where all were evaluated."""
+    for curve in reversed(curves):
+        key = (curve.kind, curve.column)
+        if all(key in digest.courses for group in groups for digest in group.members):
+            return curve
+    return curves[0]
+
+
+def panels(
+    groups: Sequence[Group], kind: str, along: str, include: Callable[[str], bool]
+) -> list[Chart]:
+    """A small chart for each column that is `wanted`: losses, KL, entropy, ε, …"""
+    names = dict.fromkeys(
+        name for group in groups for digest in group.members for name in digest.names(kind)
+    )
+    charts = []
+    for name in filter(include, names):
+        curve = Curve(kind, name, "C0", words_for(name))
+        lines = [
+            line
+            for number, group in enumerate(groups)
+            for line in lines_of(
+                group,
+                curve,
+                group.name if len(groups) > 1 else curve.label,
+                number,
+                group.name if len(groups) > 1 else "",
+                with_members=False,
+            )
+        ]
+        if lines:
+            charts.append(Chart(curve.label, lines, along, log=spans_decades(lines), small=True))
+    return charts
+
+
+def spans_decades(lines: Iterable[Line]) -> bool:
+    """Whether numbers above 0 are of very different sizes."""
+    values = np.concatenate([np.asarray(line.y, float) for line in lines])
+    return bool(values.min() > 0 and values.max() / values.min() > DECADES)
+
+
+def learning_panels(groups: Sequence[Group], along: str) -> list[Chart]:
+    return panels(
+        groups,
+        "train",
+        along,
+        lambda name: name not in ELSEWHERE and not name.startswith(PARTS),
+    )
+
+
+def component_panels(groups: Sequence[Group], along: str) -> list[Chart]:
+    """Rewards by component and the action's numbers."""
+    return panels(
+        groups,
+        "train",
+        along,
+        lambda name: name.startswith(PARTS) and not name.endswith("/std"),
+    )
+
+
+def evaluation_panels(groups: Sequence[Group], along: str) -> list[Chart]:
+    """What evaluations tell besides returns."""
+    others = {"mean_return", "std_return", "episodes"}
+    return panels(groups, "eval", along, lambda name: name not in others)
+
+
+def histograms(groups: Sequence[Group]) -> list[Chart]:
+    """Returns and lengths of episodes: of one group by quarters of training, of several in the
+    last quarter in which all have any."""
+    charts = []
+    for label, name in (("return of an episode", "returns"), ("length of an episode", "lengths")):
+        merged_runs = [
+            merged([getattr(digest, name) for digest in group.members]) for group in groups
+        ]
+        if not all(one.counts.size for one in merged_runs):
+            continue
+        if len(groups) == 1:
+            lines = [
+                bars(merged_runs[0], part, QUARTER[part], part)
+                for part in range(QUARTERS)
+                if merged_runs[0].counts[part].any()
+            ]
+            title = f"{label}, by quarters of training"
+        else:
+            quarters = [
+                k for k in range(QUARTERS) if all(one.counts[k].any() for one in merged_runs)
+            ]
+            if not quarters:
+                continue
+            lines = [
+                bars(one, quarters[-1], group.name, number, group.name)
+                for number, (group, one) in enumerate(zip(groups, merged_runs, strict=True))
+            ]
+            title = f"{label}, {QUARTER[quarters[-1]]} of training"
+        charts.append(Chart(title, lines, label, "share of episodes", small=True))
+    return charts
+
+
+def bars(one: Histogram, part: int, name: str, colour: int, run: str = "") -> Line:
+    """The outline of a histogram."""
+    shares = one.counts[part] / one.counts[part].sum()
+    edges = one.edges
+    x = np.concatenate([edges, edges[-1:]])
+    return Line(name, x, np.concatenate([[0.0], shares, [0.0]]), None, colour, "steps", run)
+
+
+def steps_to(group: Group, curve: Curve, target: float) -> float | None:
+    """When the interquartile mean of a group first reached a number; None: never."""
+    courses: list[Course] = [
+        course for digest in group.members if (course := digest.courses.get(curve_key(curve)))
+    ]
+    if not courses:
+        return None
+    steps, values = aligned(courses)
+    reached = np.flatnonzero(interquartile_mean(values) >= target) if steps.size else []
+    return float(steps[reached[0]]) if len(reached) else None
+
+
+def curve_key(curve: Curve) -> tuple[str, str]:
+    return curve.kind, curve.column

@@ -2,53 +2,49 @@
 
 import json
 import os
-import platform
 import re
 import sys
 import time
 import uuid
-from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
-from tenfold.config.mappings import read_yaml, to_mapping
+from tenfold.config.files import (
+    MARK,
+    Trust,
+    clusters_in,
+    distrusted,
+    mark_of,
+    marks_in,
+    modules_in,
+    presets,
+    require_trust,
+)
+from tenfold.config.notation import read_yaml
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust, require_trust
-from tenfold.core.errors import UserError
-from tenfold.runs.files import replace_file
-from tenfold.runs.names import SEVERAL, FolderLock, Numbered, Target, install, locked_below, settled
+from tenfold.config.schema import to_mapping
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.registry import algorithms
+from tenfold.core.system import machine_card, versions
+from tenfold.runs.files import (
+    RUNS,
+    SEVERAL,
+    FolderLock,
+    Numbered,
+    Target,
+    install,
+    locked_below,
+    replace_file,
+    settled,
+)
 from tenfold.runs.schema import RUN, current, parsed, read_json
-from tenfold.runs.trust import mark_modules
 
-PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
 SWEEP_KIND = "tenfold-sweep"
-
-
-@cache
-def machine_card() -> dict[str, Any]:
-    """The machine a number was measured on."""
-    model = platform.processor() or platform.machine()
-    memory = 0
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(
-            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-            model,
-        )
-    if hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "memory_gb": round(memory / 2**30, 1),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
 
 
 def origin(kind: str) -> dict[str, Any]:
@@ -61,18 +57,6 @@ def origin(kind: str) -> dict[str, Any]:
         "versions": versions(),
         "machine": machine_card(),
     }
-
-
-def versions() -> dict[str, str]:
-    return {package: version_of(package) for package in PACKAGES}
-
-
-@cache  # reading a package's metadata takes milliseconds, and a resume asks for all of them
-def version_of(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 class RunFolder:
@@ -144,8 +128,8 @@ class RunFolder:
                 "compare` goes on."
             )
         if is_sweep(path):
-            there = [path / name for name in ("winner", "trial-0") if (path / name).is_dir()]
-            such = f", such as {' or '.join(map(str, there))}" if there else ""
+            folders = [path / name for name in ("winner", "trial-0") if (path / name).is_dir()]
+            such = f", such as {' or '.join(map(str, folders))}" if folders else ""
             raise UserError(
                 f"{path} is a sweep: name one of its folders of seeds{such}; `tenfold resume "
                 f"{path}` goes on with it."
@@ -170,6 +154,34 @@ class RunFolder:
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} has lost its config.yaml and cannot be read.")
         return folder, read_settings(path, trust)
+
+
+def destination(out: str | Path, name: str, overwrite: bool, below: str | Path = RUNS) -> Target:
+    """Where a new run goes: `out`, or without it a folder of its own `below` runs/, which
+    `overwrite` says to replace."""
+    home = Path(below or RUNS)
+    if out and home != RUNS and not Path(out).resolve().is_relative_to(home.resolve()):
+        raise UserError(f"{out} is not in {home}, the folder that all machines share.")
+    if out:
+        path = settled(Path(out))
+        return path.resolve() if path.is_symlink() else path
+    return home / name if overwrite else Numbered(home / name)
+
+
+def named_after(env: str) -> str:
+    """An environment's id as a folder may be called."""
+    return env.split("(")[0].replace("/", "-").replace(":", "-")
+
+
+def run_name(what: Any, run: Run) -> str:
+    """What the folder of a run is called that was not told where to go: after the preset or the
+    file that it was started by, or after its environment."""
+    if not isinstance(what, str):
+        return named_after(run.env)
+    if what not in presets() and (what in algorithms() or ":" in what):
+        # of one's own: without its module
+        return f"{run.agent.name.rpartition(':')[2]}-{named_after(run.env)}"
+    return Path(what).stem
 
 
 def require_place(target: Target, overwrite: bool) -> None:
@@ -280,10 +292,8 @@ def of_checkpoint(path: Path, checkpoint: str) -> Path:
 
 def runs_below(path: Path) -> list[Path]:
     """Runs in a folder, the one written to last in front."""
-    found = (
-        [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
-    )
-    return sorted(found, key=last_written, reverse=True)
+    runs = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
+    return sorted(runs, key=last_written, reverse=True)
 
 
 def last_written(path: Path) -> float:
@@ -292,3 +302,25 @@ def last_written(path: Path) -> float:
         for f in (path / "run.json", path / "metrics.jsonl", path / "checkpoints")
         if f.exists()
     )
+
+
+def mark_modules(folder: Path, settings: Any) -> None:
+    """Notes that this user wrote these settings, where they name modules or a cluster; beside those
+    of others that the folder holds."""
+    names = sorted({*modules_in(settings), *clusters_in(settings)})
+    if not names:
+        return
+    marks = marks_in(folder)
+    new = [mark for mark in map(mark_of, names) if mark and mark not in marks]
+    if new:
+        replace_file(folder / MARK, "".join(f"{mark}\n" for mark in [*marks, *new]).encode())
+
+
+def trusted_modules(folder: Path, settings: Any) -> frozenset[str]:
+    """What another machine, which has no key of this user, may import for a run: what its settings
+    name, which come from here, and what this user has marked in its folder."""
+    try:
+        named = set(modules_in(read_yaml(folder / "config.yaml")))
+    except ConfigError:
+        named = set()
+    return frozenset(modules_in(settings)) | (named - set(distrusted(folder, named)))

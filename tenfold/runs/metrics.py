@@ -10,17 +10,23 @@ import contextlib
 import json
 import math
 import os
+import socket
+import struct
 from collections import deque
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
+import numpy as np
+
 from tenfold.core.errors import told_of
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithms
 from tenfold.envs.adapter import Episode
-from tenfold.runs.board import Board
 from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import ROWS, Schema, misfit, parsed
@@ -74,19 +80,19 @@ def read_rows(path: Path, episodes: bool = True) -> Iterator[dict[str, Any]]:
 
 def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:
     """The last row of this kind in a metrics file, without reading more of it than need be."""
-    taken, length = 2**15, 0
+    tail, length = 2**15, 0
     try:
         with path.open("rb") as file:
             length = os.fstat(file.fileno()).st_size
             while True:
-                file.seek(max(length - taken, 0))
-                for line in reversed(file.read(min(taken, length)).split(b"\n")):
+                file.seek(max(length - tail, 0))
+                for line in reversed(file.read(min(tail, length)).split(b"\n")):
                     row = row_in(line) if b'"%b"' % kind.encode() in line else None
                     if row and row["kind"] == kind:
                         return row
-                if taken >= length:
+                if tail >= length:
                     return {}
-                taken *= 4
+                tail *= 4
     except OSError:
         return {}
 
@@ -119,7 +125,7 @@ class Metrics:
     ) -> None:
         """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped;
         `best` is the best so far, and `episodes` how many had ended: not all of them have rows."""
-        self.path, self.board_path = folder.metrics, folder.tensorboard
+        self.path, self.events_path = folder.metrics, folder.tensorboard
         self.waiting: list[str] = []
         self.ended: deque[str] = deque(maxlen=KEPT)
         self.returns: deque[float] = deque(maxlen=WINDOW)
@@ -144,7 +150,8 @@ class Metrics:
         for row in read_rows(self.path):
             self.remember(row)
         self.episodes = self.episodes if episodes is None else episodes
-        self.board: Board | None = Board(folder.tensorboard, step + 1 if step else None)
+        first = step + 1 if step else None
+        self.events: EventFile | None = EventFile(folder.tensorboard, first)
         self.pause, self.flushed = 0.0, monotonic()
 
     def remember(self, row: dict[str, Any]) -> None:
@@ -179,8 +186,8 @@ class Metrics:
         if not (self.sinks or episode.each or episode.success is not None):
             self.plain_episode(step, episode)
             return
-        each = {"each": list(episode.each)} if episode.each else {}  # of several agents
-        told = {} if episode.success is None else {"success": episode.success}
+        per_agent = {"each": list(episode.each)} if episode.each else {}  # of several agents
+        success = {} if episode.success is None else {"success": episode.success}
         self.add(
             {
                 "kind": "episode",
@@ -188,8 +195,8 @@ class Metrics:
                 "env": episode.env,
                 "return": episode.ret,
                 "length": episode.length,
-                **each,
-                **told,
+                **per_agent,
+                **success,
             }
         )
 
@@ -211,14 +218,14 @@ class Metrics:
                 sink.on_row(row)
         self.take_ended()
         self.waiting.append(json.dumps(row))
-        if self.board is not None and row["kind"] != "episode":
-            self.board.add(row)
+        if self.events is not None and row["kind"] != "episode":
+            self.events.add(row)
 
     def take_ended(self) -> None:
         self.waiting += self.ended
         self.ended.clear()
 
-    def breathe(self) -> None:
+    def flush_if_due(self) -> None:
         """Writes what waits, unless that was done less than `pause` seconds ago."""
         if monotonic() - self.flushed >= self.pause:
             self.flush()
@@ -227,7 +234,7 @@ class Metrics:
         """Writes what waits; returns the file's size."""
         self.flushed = monotonic()
         self.take_ended()
-        self.flush_board()
+        self.flush_events()
         size = self.path.stat().st_size if self.path.exists() else 0
         try:
             if self.waiting:
@@ -241,15 +248,105 @@ class Metrics:
                 os.truncate(self.path, size)  # no half rows
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def flush_board(self) -> None:
+    def flush_events(self) -> None:
         try:
-            if self.board is not None and (self.board.waiting or self.board.first):
-                self.board.flush()
+            if self.events is not None:
+                self.events.flush()
         except OSError as error:
-            self.complaint, self.board = (
-                f"{self.board_path} cannot be written ({error.strerror or error})",
+            self.complaint, self.events = (
+                f"{self.events_path} cannot be written ({error.strerror or error})",
                 None,
             )
 
     def close(self) -> None:
         self.flush()
+
+
+# TensorBoard's files
+
+
+def masked_crc32c_reference(content: np.ndarray) -> int:
+    """TensorBoard's own."""
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    return masked_crc32c(content.tobytes())
+
+
+def random_bytes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[np.ndarray]]:
+    for size in (0, 1, 8, 333):
+        yield (np.frombuffer(rng.bytes(size), np.uint8),)
+
+
+def crc_table() -> np.ndarray:
+    """The CRC-32C of every single byte."""
+    crc = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        crc = (crc >> 1) ^ np.where(crc & 1, np.uint32(0x82F63B78), np.uint32(0))
+    return crc
+
+
+CRC_TABLE = crc_table()
+
+
+@pair(masked_crc32c_reference, random_bytes, name="runs.metrics.masked_crc32c")
+@kernel
+def masked_crc32c(content):
+    """A record's checksum. TensorBoard computes it in Python, which takes 30 µs a row: too long
+    where hundreds of seeds are trained at once."""
+    crc = np.uint32(0xFFFFFFFF)
+    for byte in content:
+        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> np.uint32(8))
+    crc = np.uint64(crc ^ np.uint32(0xFFFFFFFF))
+    return np.uint32(((crc >> np.uint64(15)) | (crc << np.uint64(17))) + np.uint64(0xA282EAD8))
+
+
+def framed(content: bytes) -> bytes:
+    """Bytes with their checksum behind them."""
+    return content + struct.pack("<I", masked_crc32c(np.frombuffer(content, np.uint8)))
+
+
+FILE_NUMBERS = count()  # of the event files of this process
+
+
+class EventFile:
+    """A run's numbers for TensorBoard, as its protocol buffers in TFRecord frames. The file is
+    created by the first `flush`; rows wait in memory until then. (TensorBoard's own writer starts a
+    thread for each file.)"""
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        """TensorBoard hides what earlier files of the folder hold from `purge_step` on: the run was
+        resumed there."""
+        name = f"events.out.tfevents.{int(time()):010d}.{socket.gethostname()}"
+        self.path = folder / f"{name}.{os.getpid()}.{next(FILE_NUMBERS):06d}"
+        self.waiting: list[tuple[float, dict[str, Any]]] = []
+        self.header: list[dict[str, Any]] = [{"file_version": "brain.Event:2"}]
+        if purge_step is not None:
+            self.header.append({"step": purge_step, "session_log": {"status": "START"}})
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.waiting.append((time(), row))
+
+    def flush(self) -> None:
+        """Raises OSError where the disk refuses."""
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+
+        if not (self.header or self.waiting):
+            return
+        events = [Event(wall_time=time(), **fields) for fields in self.header]
+        for wall_time, row in self.waiting:
+            values = [{"tag": tag, "simple_value": value} for tag, value in scalars(row).items()]
+            events.append(Event(wall_time=wall_time, step=row["step"], summary={"value": values}))
+        self.path.parent.mkdir(exist_ok=True)
+        with open(self.path, "ab") as file:
+            for content in (event.SerializeToString() for event in events):
+                file.write(framed(struct.pack("<Q", len(content))) + framed(content))
+        self.waiting, self.header = [], []
+
+
+def scalars(row: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a row by their TensorBoard tags, such as `train/loss`."""
+    return {
+        f"{row['kind']}/{name}": float(value)
+        for name, value in row.items()
+        if isinstance(value, int | float) and name != "step"
+    }

@@ -2,7 +2,7 @@
 mean, its bootstrap interval, and what Agarwal et al. (2021) draw of them."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import factorial
 from typing import Any
@@ -20,6 +20,7 @@ LEAST, LEAST_MEDIAN = 5, 6
 THRESHOLDS = 101  # of a performance profile
 ROUNDING = 1e-12  # of sums of shares
 COLUMNS = 64  # of which resamples are in memory at the same time
+Outcome = tuple[float | None, float]  # as `metrics.outcome` has it
 Estimate = Callable[[np.ndarray], Any]  # over the first axis
 
 
@@ -72,22 +73,22 @@ def kept_counts(members: int) -> np.ndarray:
     return kept.astype(float)
 
 
-def limits(found: np.ndarray, weights: np.ndarray | None = None) -> tuple[Any, Any]:
+def limits(estimates: np.ndarray, weights: np.ndarray | None = None) -> tuple[Any, Any]:
     """The interval's ends, of what resamples came to (the last axis): the least value that at
     least 2.5 % of them do not exceed, and the greatest that at least 2.5 % do not fall below.
     Without `weights` all count the same."""
     tail = (1 - SHARE) / 2
     if weights is None:
-        count = found.shape[-1]
+        count = estimates.shape[-1]
         least = int(np.ceil(tail * count)) - 1
-        ends = np.partition(found, (least, count - 1 - least), axis=-1)
+        ends = np.partition(estimates, (least, count - 1 - least), axis=-1)
         return ends[..., least], ends[..., count - 1 - least]
-    order = np.argsort(found, axis=-1)
-    ordered, share = np.take_along_axis(found, order, -1), weights[order]
+    order = np.argsort(estimates, axis=-1)
+    ordered, share = np.take_along_axis(estimates, order, -1), weights[order]
     # a share of exactly 2.5 % counts, however it was rounded
     low = (share.cumsum(axis=-1) < tail - ROUNDING).sum(axis=-1, keepdims=True)
     high = (share[..., ::-1].cumsum(axis=-1) < tail - ROUNDING).sum(axis=-1, keepdims=True)
-    last = found.shape[-1] - 1
+    last = estimates.shape[-1] - 1
     return (
         np.take_along_axis(ordered, low, -1)[..., 0],
         np.take_along_axis(ordered, last - high, -1)[..., 0],
@@ -147,14 +148,17 @@ def together(values: list[float]) -> dict[str, Any]:
     }
 
 
-def sentence(found: dict[str, Any], form: str = ".2f") -> str:
+def sentence(pooled_numbers: dict[str, Any], form: str = ".2f") -> str:
     """What `together` found, in words; `form` is how its numbers are written."""
-    seeds, interval = found["seeds"], found["interval"] if found["seeds"] >= LEAST else None
+    seeds, interval = (
+        pooled_numbers["seeds"],
+        pooled_numbers["interval"] if pooled_numbers["seeds"] >= LEAST else None,
+    )
     between = f"; an interval takes {LEAST}"
     if interval:
         between = f", 95 % interval {interval[0]:{form}} to {interval[1]:{form}}"
     of = f"{seeds} seed{'s' * (seeds > 1)}"
-    return f"{found['iqm']:{form}} (interquartile mean of {of}{between})"
+    return f"{pooled_numbers['iqm']:{form}} (interquartile mean of {of}{between})"
 
 
 # several groups
@@ -200,3 +204,19 @@ def improvement(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float
     theirs = counts_of(drawn_members(len(other), count, stream=1), len(other))
     low, high = limits((mine @ wins * theirs).sum(axis=1) / wins.size)
     return float(wins.mean()), float(low), float(high)
+
+
+# evaluations of several seeds: pairs of a share of successes (None: not told of) and a score
+
+
+def pooled(outcomes: Sequence[Outcome]) -> Outcome:
+    """The interquartile means of both."""
+    rates, scores = success_rates(outcomes), np.array([score for _, score in outcomes])
+    success = float(interquartile_mean(np.array(rates))) if rates else None
+    return success, float(interquartile_mean(scores))
+
+
+def success_rates(outcomes: Sequence[Outcome]) -> list[float]:
+    """Of each seed, 0 where only others tell of successes; empty where none does."""
+    tells = any(rate is not None for rate, _ in outcomes)
+    return [rate or 0.0 for rate, _ in outcomes] if tells else []

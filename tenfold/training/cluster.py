@@ -18,7 +18,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.processes import Interrupt
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, require_ray
-from tenfold.runs.trust import trusted_modules
+from tenfold.runs.folder import trusted_modules
 from tenfold.training.away import Packer, Parcel, away, unpack
 from tenfold.training.pool import POLL, Pool, Tasks, Work
 

@@ -1,29 +1,127 @@
-"""What a person sees while a run goes on: a live panel on a terminal, a line now and then
-elsewhere."""
+"""How runs look on a terminal: the table of `tenfold watch`, and the live panel of a run that
+trains, or a line now and then where standard error is no terminal."""
 
 import math
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group
+import numpy as np
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from tenfold.config.changes import advice
 from tenfold.config.run import Run
-from tenfold.core.timing import Clock, clock_face
+from tenfold.core.system import Clock, clock_face
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.reporter import USUAL, Reporter
 
 FIRST_LINE, LINE_SECONDS = 1.0, 5.0  # where there is no terminal: soon at first, then rarer
 REFRESH = 4  # a second
+TICKS = "▁▂▃▄▅▆▇█"
+SPARK, BAR = 24, 12  # columns of a curve and of a progress bar
+STAGES = 3  # of a run's time that are named
+STAGE_STYLES = ("cyan", "magenta", "yellow")
+STYLES = {  # by a run's state; what trains comes first
+    "running": "green",
+    "failed": "red",
+    "waiting": "dim",
+    "stopped": "yellow",
+    "pruned": "dim",
+    "finished": "dim",
+}
+COLUMNS = ("run", "", "step", "curve", "now", "steps/s", "left", "time")
+RIGHT = ("step", "now", "steps/s", "left")
+OPTIONAL = ("time", "", "curve", "steps/s")  # left out of a narrow window, in this order
+
+
+def printable(name: Any) -> str:
+    """A name as a terminal may show it: what would move its cursor is replaced."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(name)
+    )
+
+
+def natural_width(renderable: RenderableType) -> int:
+    """The columns that it takes where nothing is cut."""
+    console = Console(width=10_000)
+    return Measurement.get(console, console.options, renderable).maximum
+
+
+def sparkline(values: Any, width: int = SPARK) -> str:
+    """A curve in one line of text."""
+    array = np.asarray(values, float)
+    array = array[np.isfinite(array)]
+    if not array.size:
+        return ""
+    means = np.array([chunk.mean() for chunk in np.array_split(array, min(width, array.size))])
+    low, span = means.min(), np.ptp(means)
+    heights = (means - low) / span * (len(TICKS) - 1) if span else np.zeros(len(means))
+    return "".join(TICKS[round(height)] for height in heights)
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run as a row of the table; `rate` is in steps a second, `shares` of its time by stage."""
+
+    name: str
+    step: int
+    steps: int
+    rate: float = 0.0
+    state: str = "running"
+    curve: Any = ()
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def cells(self) -> dict[str, RenderableType]:
+        """By column."""
+        left = self.state
+        if left in ("running", "finished"):
+            left = "–" if left == "finished" else "?"
+            left = clock_face((self.steps - self.step) / self.rate) if self.rate else left
+        largest = sorted(self.shares.items(), key=lambda share: -share[1])[:STAGES]
+        stages = [
+            (f"{printable(stage)} {share:.0%} ", style)
+            for (stage, share), style in zip(largest, STAGE_STYLES, strict=False)
+        ]
+        steps = max(self.steps, 1)
+        return {
+            "run": Text(printable(self.name), style=STYLES[self.state]),
+            "": ProgressBar(steps, min(self.step, steps), width=BAR),
+            "step": Text(f"{self.step:,}"),
+            "curve": Text(sparkline(self.curve), style="cyan"),
+            "now": Text(f"{self.curve[-1]:,.1f}" if len(self.curve) else "–"),
+            "steps/s": Text(f"{self.rate:,.0f}" if self.rate else "–"),
+            "left": Text(left),
+            "time": Text.assemble(*stages),
+        }
+
+
+def status_table(runs: Sequence[RunStatus], width: int = 0) -> Table:
+    """A line for each run, with as many columns as `width` has room for (0: all); a name continues
+    on a second line where it is longer than what is left."""
+    rows, table = [run.cells() for run in runs], Table()
+    empty = () if any(len(run.curve) for run in runs) else ("curve", "now")
+    for dropped in range(len(OPTIONAL) + 1):
+        columns = [name for name in COLUMNS if name not in (*OPTIONAL[:dropped], *empty)]
+        table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
+        for name in columns:
+            justify = "right" if name in RIGHT else "left"
+            table.add_column(name, justify=justify, no_wrap=name != "run", overflow="fold")
+        for cells in rows:
+            table.add_row(*(cells[name] for name in columns))
+        if not width or natural_width(table) <= width:
+            break
+    return table
 
 
 class Display:
-    """`update` is cheap; call it at every log row. Everything goes to standard error, so that
-    output can be piped."""
+    """What a person sees of a run that trains. `update` is cheap: call it at every log row.
+    Everything goes to standard error, so that output can be piped."""
 
     def __init__(
         self,
@@ -36,9 +134,9 @@ class Display:
         """`reporter` is that of the run's algorithm."""
         self.console, self.quiet, self.reporter = Console(stderr=True), quiet, reporter
         self.title, self.steps, self.first = title, steps, first_step
-        self.started = self.spoke = time.monotonic()
+        self.started = self.printed = time.monotonic()
         self.pause = FIRST_LINE
-        self.told: set[str] = set()  # by runs beside one another
+        self.warnings: set[str] = set()  # of the seeds that are trained together
         self.live: Live | None = None
         if self.console.is_terminal and not quiet:
             self.live = Live(console=self.console, refresh_per_second=REFRESH, transient=True)
@@ -50,9 +148,9 @@ class Display:
             return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    def announce(self, words: str, run: Run) -> None:
-        """Several runs begin, `run` among them: what a person should know of them."""
-        self.say(words)
+    def announce(self, title: str, run: Run) -> None:
+        """Several runs begin, `run` among them: their title, and notes about their settings."""
+        self.say(title)
         for note in advice(run):
             self.say(f"Note: {note}")
 
@@ -60,48 +158,38 @@ class Display:
         return time.monotonic() - self.started
 
     def rate(self, step: int) -> float:
-        """Steps a second; 0 where a resume is still behind what was told before it."""
+        """Steps a second; 0 where a resume has not reached the step it was stopped at."""
         return max(step - self.first, 0) / max(self.seconds(), 1e-9)
 
     def update(
         self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]
     ) -> None:
-        self.show(step, self.numbers(metrics, exploring), clock.sentence())
-
-    def show(self, step: int, more: dict[str, str], time_shares: str = "") -> None:
-        """The progress, and what else there is to say."""
-        rate = self.rate(step)
-        numbers = {
-            "step": f"{step:,} of {self.steps:,}",
-            "steps/s": f"{rate:,.0f}",
-            "left": clock_face((self.steps - step) / rate if rate else math.inf),
-            **more,
-        }
-        if self.live is not None:
-            table = Table.grid(padding=(0, 2))
-            table.add_row(Text("progress", style="dim"), ProgressBar(self.steps, step, width=40))
-            for name, value in numbers.items():
-                table.add_row(Text(name, style="dim"), Text(value))
-            if time_shares:
-                table.add_row(Text("time", style="dim"), Text(time_shares))
-            self.live.update(Group(Text(self.title, style="bold"), table))
-        elif time.monotonic() - self.spoke > min(self.pause, LINE_SECONDS):
-            self.spoke, self.pause = time.monotonic(), self.pause * 1.5
-            self.say("  ".join(f"{name} {value}" for name, value in numbers.items()))
-
-    def numbers(self, metrics: Metrics, exploring: dict[str, float]) -> dict[str, str]:
-        latest: dict[str, Any] = metrics.latest
-        found = {}
-        if metrics.returns:
-            found["return"] = (
-                f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} "
-                "episodes)"
-            )
-        found |= self.reporter.now(latest)
-        found |= {name: f"{value:.3g}" for name, value in exploring.items()}
+        latest, numbers = metrics.latest, dict[str, str]()
+        if episodes := len(metrics.returns):
+            mean = sum(metrics.returns) / episodes
+            numbers["return"] = f"{mean:.1f} (last {episodes} episodes)"
+        numbers |= self.reporter.now(latest)
+        numbers |= {name: f"{value:.3g}" for name, value in exploring.items()}
         if "loss" in latest:
-            found["loss"] = f"{latest['loss']:.4g}"
-        return found
+            numbers["loss"] = f"{latest['loss']:.4g}"
+        self.show(step, numbers, clock.sentence())
+
+    def show(self, step: int, numbers: Mapping[str, str], time_shares: str = "") -> None:
+        """The progress, and further numbers."""
+        rate = self.rate(step)
+        if self.live is not None:
+            grid = Table.grid(padding=(0, 2))
+            for name, value in {**numbers, "time": time_shares}.items():
+                if value:
+                    grid.add_row(Text(name, style="dim"), Text(value))
+            status = RunStatus(self.title, step, self.steps, rate)
+            self.live.update(Group(status_table([status], self.console.width), grid))
+        elif time.monotonic() - self.printed > min(self.pause, LINE_SECONDS):
+            self.printed, self.pause = time.monotonic(), self.pause * 1.5
+            left = clock_face((self.steps - step) / rate if rate else math.inf)
+            progress = {"step": f"{step:,} of {self.steps:,}", "steps/s": f"{rate:,.0f}"}
+            numbers = progress | {"left": left, **numbers}
+            self.say("  ".join(f"{name} {value}" for name, value in numbers.items()))
 
     def close(self) -> None:
         if self.live is not None:
@@ -109,19 +197,19 @@ class Display:
             self.live = None
 
 
-class Aside(Display):
-    """Of one of several runs, beside the display of all: it says what a person must not miss, and
-    whose it is."""
+class SeedDisplay(Display):
+    """Of one seed where a display shows all of them: it prints only what a person must not miss,
+    with the seed's name."""
 
-    def __init__(self, whole: Display, name: str, first_step: int) -> None:
-        self.whole, self.name, self.first = whole, name, first_step
-        self.started = whole.started
+    def __init__(self, shared: Display, name: str, first_step: int) -> None:
+        self.shared, self.name, self.first = shared, name, first_step
+        self.started = shared.started
         self.live, self.quiet = None, False
 
     def say(self, sentence: str, always: bool = False) -> None:
-        if always and sentence not in self.whole.told:  # once, where all would say it
-            self.whole.told.add(sentence)
-            self.whole.say(f"{self.name}: {sentence}", always=True)
+        if always and sentence not in self.shared.warnings:  # once, where all would say it
+            self.shared.warnings.add(sentence)
+            self.shared.say(f"{self.name}: {sentence}", always=True)
 
     def update(
         self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]

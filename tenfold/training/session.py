@@ -11,13 +11,14 @@ from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
+from tenfold.core.system import versions
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
-from tenfold.runs.folder import RunFolder, versions, write_settings
+from tenfold.runs.folder import RunFolder, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
-from tenfold.training.display import Aside, Display, clock_face
+from tenfold.training.display import Display, SeedDisplay, clock_face
 from tenfold.training.learners import put_back
 from tenfold.training.recorder import Recorder
 
@@ -46,6 +47,16 @@ class Result(OtherWords):
     episodes: int = 0  # of the last 100 at most, whose mean `mean_return` is
     best_success: float | None = None  # of that evaluation, where the environment tells successes
     finished: bool = False  # a resume would find nothing to do
+
+    def __repr__(self) -> str:
+        """One line: the run's settings are in `run`."""
+        score = "" if self.mean_return is None else f", mean return {self.mean_return:.2f}"
+        if self.best_evaluation is not None:
+            score += f", best evaluation {self.best_evaluation:.2f}"
+        return (
+            f"<{self.path}: {self.run.agent.name} on {self.run.env}, seed {self.run.seed}, "
+            f"{self.step:,} of {self.run.steps:,} steps{score}>"
+        )
 
 
 class Saved(NamedTuple):
@@ -138,7 +149,7 @@ class Session:
         run = learner.run
         title = f"{run.agent.name} on {run.env}, seed {run.seed}"
         display = (
-            Aside(self.beside, f"seed {run.seed}", learner.step)
+            SeedDisplay(self.beside, f"seed {run.seed}", learner.step)
             if self.beside
             else Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
         )
@@ -212,10 +223,7 @@ class Session:
                 "exactly the same."
             )
         elif not learner.exact_resume:
-            display.say(
-                f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a "
-                "resume will not be exact."
-            )
+            display.say(f"Note: {run.env} is not deterministic: a resume will not be exact.")
 
     def describe(self, note: dict[str, Any]) -> dict[str, Any]:
         """This session, as run.json tells of it."""

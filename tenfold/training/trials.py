@@ -8,25 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import to_mapping
-from tenfold.config.notation import show
+from tenfold.config.files import Trust
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.config.search import Search, drawn_run
-from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
+from tenfold.runs.reporter import params_text, score_text
 from tenfold.runs.seeds import SeedsFolder, alone
+from tenfold.runs.statistics import Outcome, pooled
 from tenfold.runs.sweep import (
-    Outcome,
     SweepFolder,
     evaluations,
     outcomes_of,
-    pooled,
     require_metrics,
     require_run,
     steps_of,
-    told_outcome,
 )
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display
@@ -132,13 +130,13 @@ class Trials(Runs):
         self,
         folder: SweepFolder,
         study: Any,
-        wanted: tuple[Search, ...],
+        search: tuple[Search, ...],
         display: Display,
     ) -> None:
         """Trials that were under way go on."""
         super().__init__(display)
-        self.folder, self.study, self.wanted = folder, study, wanted
-        self.spaces = distributions(wanted)
+        self.folder, self.study, self.wanted = folder, study, search
+        self.spaces = distributions(search)
         self.rungs = rungs_of(folder.run, folder.plan.pruner)
         self.going: dict[int, Going] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
@@ -203,22 +201,22 @@ class Trials(Runs):
         """All seeds have come to the rung, or to an end before it."""
         trial, folder, until = going.trial, going.folder, self.rungs[going.rung]
         if going.errors:
-            seed, words = next(iter(going.errors.items()))
-            self.fail(trial, f"seed {seed}: {words}")
+            seed, why = next(iter(going.errors.items()))
+            self.fail(trial, f"seed {seed}: {why}")
             return
-        found = evaluations(folder.members)
-        if len(found) < until // folder.run.eval_every:
+        evaluated = evaluations(folder.members)
+        if len(evaluated) < until // folder.run.eval_every:
             require_metrics(folder, until)
             return  # it was stopped on its way, and a resume goes on
-        outcomes = {step: pooled(seeds) for step, seeds in found}
-        trial.set_user_attr("scores", [score for _, score in found[-1][1]])
+        outcomes = {step: pooled(seeds) for step, seeds in evaluated}
+        trial.set_user_attr("scores", [score for _, score in evaluated[-1][1]])
         trial.set_user_attr("evaluations", outcomes)
         known = self.study._storage.get_trial(trial._trial_id).intermediate_values
         for step, outcome in outcomes.items():
             if step not in known:
                 trial.report(as_number(*outcome), step)
         if until == self.rungs[-1]:
-            self.tell(trial, outcomes[found[-1][0]])
+            self.tell(trial, outcomes[evaluated[-1][0]])
         elif trial.should_prune():
             self.tell(trial, None, "PRUNED")
         else:
@@ -239,14 +237,14 @@ class Trials(Runs):
         if going := self.going.pop(trial.number, None):
             self.ended_steps += steps_of(going.folder)
             going.folder.end("" if state == "COMPLETE" else ENDED[state])
-        drawn = ", ".join(f"{name} {shown(value)}" for name, value in one.params.items())
+        drawn = params_text(one.params)
         if state == "FAIL":
-            words = f"failed: {one.user_attrs['why']}"
+            result = f"failed: {one.user_attrs['why']}"
         elif state == "PRUNED":
-            words = f"{self.told(one)}, pruned at step {one.last_step:,}"
+            result = f"{self.told(one)}, pruned at step {one.last_step:,}"
         else:
-            words = f"{self.told(one)}{'' if self.best is best else ', the best so far'}"
-        self.display.say(f"trial {one.number} ({drawn}): {words}")
+            result = f"{self.told(one)}{'' if self.best is best else ', the best so far'}"
+        self.display.say(f"trial {one.number} ({drawn}): {result}")
 
     def count(self, one: Any) -> None:
         self.pruned += one.state.name == "PRUNED"
@@ -256,8 +254,7 @@ class Trials(Runs):
 
     def told(self, one: Any) -> str:
         """What a trial came to, in words."""
-        row = row_of(one)
-        return told_outcome(row.get("success"), row["value"])
+        return score_text(row_of(one))
 
     # what is shown
 
@@ -267,12 +264,12 @@ class Trials(Runs):
     def look(self, done: int) -> None:
         trials, under_way = self.folder.plan.trials, len(self.going)
         over = self.begun - under_way
-        told = [f"{self.pruned} pruned"] * bool(self.pruned)
-        told += [f"{self.failed} failed"] * bool(self.failed)
-        words = f"{over} of {trials}{f' ({chr(44).join(told)})' if told else ''}"
+        details = [f"{self.pruned} pruned"] * bool(self.pruned)
+        details += [f"{self.failed} failed"] * bool(self.failed)
+        counts = f"{over} of {trials}{f' ({chr(44).join(details)})' if details else ''}"
         self.display.steps = self.ended_steps + (trials - over) * self.full
         best = self.best and {"best": f"{self.told(self.best)} (trial {self.best.number})"}
-        self.display.show(self.steps(), {"trials done": words, **(best or {})})
+        self.display.show(self.steps(), {"trials done": counts, **(best or {})})
 
 
 def again(study: Any, one: Any) -> Any:
@@ -280,10 +277,6 @@ def again(study: Any, one: Any) -> Any:
     from optuna.trial import Trial
 
     return Trial(study, one._trial_id)
-
-
-def shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else show(value)
 
 
 class Confirmation(Runs):
@@ -297,13 +290,13 @@ class Confirmation(Runs):
         self.folders = (
             {n: folder.seeds_in(n, run, seeds) for n, run in runs.items()} if seeds else {}
         )
-        for name, own in self.folders.items():
-            require_metrics(own, folder.run.steps)
+        for name, seeds_folder in self.folders.items():
+            require_metrics(seeds_folder, folder.run.steps)
             for seed in seeds:
-                run, path = own.run_of(seed), own.member(seed)
+                run, path = seeds_folder.run_of(seed), seeds_folder.member(seed)
                 require_run(path)
                 if not is_at(path, run, run.steps):
-                    task = (to_mapping(run), str(path.absolute()), run.steps, own.trust)
+                    task = (to_mapping(run), str(path.absolute()), run.steps, seeds_folder.trust)
                     self.queue.append(((name, seed), task))
         self.tasks = len(self.queue)
         display.started = time.monotonic()
@@ -322,10 +315,10 @@ class Confirmation(Runs):
         self.display.show(self.steps(), {"confirmed": f"{done} of {self.tasks} held-out runs"})
 
 
-def carry_out_tasks(tasks: Runs, place: Place, jobs: int, at_once: bool) -> int:
+def carry_out_tasks(tasks: Runs, executor: Place, jobs: int, at_once: bool) -> int:
     """All of them; the signal that stopped them, or 0."""
     if not at_once:
-        return place.pool(advance, tasks).run(place.workers(jobs), tasks.look)
+        return executor.pool(advance, tasks).run(executor.workers(jobs), tasks.look)
     done = 0
     while cohort := tasks.cohort():
         members = [

@@ -8,12 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
 import tenfold as ten
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.envs.making import make_environments
 from tenfold.evaluation.player import play
 from tenfold.training.learners import agent_of, make_learner
 
@@ -210,32 +208,6 @@ def test_worlds_of_several_agents_are_refused_too() -> None:
         make_learner(run_of("sac", PAIR, share=True))
     with pytest.raises(EnvironmentFault, match="step 2 offers an action mask, which this agent"):
         play_some(run_of("sac", f"{PAIR}(first=2)", share=True))
-
-
-@pytest.mark.parametrize("policy", [False, True])
-def test_a_vector_class_that_offers_masks_later_is_refused(policy: bool) -> None:
-    class Late(gym.vector.VectorEnv):
-        metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
-        def __init__(self, num_envs: int = 2, **_: Any) -> None:
-            self.num_envs = num_envs
-            self.single_observation_space, self.single_action_space = SEEN, ONE
-
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            return np.zeros((self.num_envs, 2), np.float32), {}
-
-        def step(self, actions: Any) -> Any:
-            no = np.zeros(self.num_envs, bool)
-            info = {"action_mask": np.ones((self.num_envs, 3), bool)}
-            return np.zeros((self.num_envs, 2), np.float32), np.zeros(self.num_envs), no, no, info
-
-    gym.register("tests/Late-v0", entry_point=Offering, vector_entry_point=Late)
-    try:
-        envs = make_environments("tests/Late-v0", 2, 0, "native", policy)
-        with pytest.raises(EnvironmentFault, match="offers an action mask, which this agent"):
-            envs.step(np.zeros(2, int))
-    finally:
-        gym.registry.pop("tests/Late-v0")
 
 
 def test_agents_that_remember_nothing_take_the_state_none() -> None:

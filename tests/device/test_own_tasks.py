@@ -36,7 +36,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def one_of(name: str, lanes: int, policy: bool = True) -> Any:
-    return make_environments(name, lanes, 3, "scalar", policy)
+    return make_environments(name, lanes, 3, policy)
 
 
 @pytest.mark.parametrize("name", ["docking:Docking-v0", "forage:Forage-v0", "forage:Push-v0"])

@@ -15,9 +15,7 @@ FENCE = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE |
 # titles that readers see, of blocks that are not run
 UNRUN = re.compile(r"needs (a GPU|a network|a cluster)|a sketch|Stable-Baselines3|cluster\.yaml")
 # what a line says for itself: another machine, an account, hours, or a page that follows a run
-ELSEWHERE = re.compile(
-    r"--device cuda|--address|--where ray|--cuda|--peers|--track|--live|--engine parallel"
-)
+ELSEWHERE = re.compile(r"--device cuda|--address|--where ray|--cuda|--peers|--track|--live")
 
 
 @dataclass(frozen=True)

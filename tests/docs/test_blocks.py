@@ -20,7 +20,8 @@ from blocks import ELSEWHERE, PAGES, ROOT, UNRUN, blocks, commands, furnish, pyt
 import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import main, parser
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -152,9 +153,6 @@ def test_every_command_runs(page: Path, folder: Path, capfd: pytest.CaptureFixtu
                 )
             if "--init" in words:
                 runs_first([words[words.index("--init") + 1]])
-            if words[0] == "bench":  # which has environments of these names
-                for name in ("Heavy-v0", "Pixels-v0"):
-                    gymnasium.registry.pop(name, None)
             again = ["--overwrite"] if words[0] in ("train", "sweep") and "--out" in words else []
             code = main([*short(words, agent_of(words)), *again])
             assert code == 0, (words, capfd.readouterr().err)

@@ -1,9 +1,8 @@
 """What docs/coming-from.md says of Stable-Baselines3: fresh, and true of our code."""
 
-import importlib.util
+import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.config.leaves import OURS, UNIT_OF, UNITS
+from tenfold.core.other_libraries import OURS, UNIT_OF, UNITS
 from tenfold.core.protocols import EnvSpec
 from tenfold.envs.making import spec_of
 from tenfold.training.learners import agent_of
@@ -24,12 +23,9 @@ PAGE = (ROOT / "docs" / "coming-from.md").read_text()
 
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sb3_tables", ROOT / "bench" / "sb3_tables.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sb3_tables"] = module
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "bench")
+        return importlib.import_module("sb3_tables")
 
 
 @pytest.mark.parametrize("agent", ["ppo", "dqn", "sac", "td3"])
@@ -44,7 +40,7 @@ def test_their_defaults_are_those_of_their_constructors(agent: str, tables: Modu
     if sb3.__version__ != tables.VERSION:
         pytest.skip(f"the table is about {tables.VERSION}")
     theirs = inspect.signature(getattr(sb3, agent.upper())).parameters
-    for row in tables.ROWS[agent]:
+    for row in tables.ARGUMENTS[agent]:
         if row.theirs in theirs:
             default = theirs[row.theirs].default
             assert tables.same(str(default).lower(), row.default), row.theirs

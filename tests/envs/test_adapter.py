@@ -3,13 +3,11 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.envs.making import make_env, make_environments
-from tenfold.envs.native import NativeEnvironments
+from tenfold.envs.making import make_env
 from tenfold.envs.scalar import ScalarEnvironments
 
 
@@ -282,77 +280,3 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(name: str, complaint
     with pytest.raises(Exception, match=complaint) as raised:
         make_env(name)
     assert "\n" not in str(raised.value)
-
-
-def test_a_native_vector_class_gives_the_same_transitions_without_its_reset_rows() -> None:
-    """CartPoleVectorEnv resets on the step after the end; those rows are marked, and each chain of
-    rows is a scalar episode."""
-    envs = NativeEnvironments("CartPole-v1", 3, 5)
-    assert envs.mode is AutoresetMode.NEXT_STEP and not envs.exact_resume
-    rng = np.random.default_rng(0)
-    simulator = gym.make("CartPole-v1").unwrapped
-    simulator.reset(seed=0)
-    ends = 0
-    for _ in range(200):
-        before, actions = envs.obs.copy(), rng.integers(2, size=3)
-        ended_before = envs.terminated | envs.truncated
-        envs.step(actions)
-        assert (envs.skipped == ended_before).all()
-        for i in range(3):
-            if envs.skipped[i]:
-                assert np.abs(envs.obs[i]).max() <= 0.05  # a new episode's first observation
-                continue
-            simulator.state = before[i].astype(np.float64)
-            simulator.steps_beyond_terminated = None
-            obs, reward, terminated, _, _ = simulator.step(int(actions[i]))
-            assert np.allclose(envs.final_obs[i] if terminated else envs.obs[i], obs, atol=1e-5)
-            assert (reward, terminated) == (envs.reward[i], envs.terminated[i])
-            ends += terminated
-    assert ends > 10
-
-
-def test_a_native_class_that_resets_in_the_same_step_keeps_the_final_observation() -> None:
-    class SameStep(gym.vector.VectorEnv):
-        metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
-        def __init__(self, num_envs=2, **_):
-            self.num_envs = num_envs
-            self.single_observation_space = gym.spaces.Box(-9, 9, (1,), np.float32)
-            self.single_action_space = gym.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            self.t = 0
-            return np.zeros((self.num_envs, 1), np.float32), {}
-
-        def step(self, actions):
-            self.t += 1
-            done = np.array([self.t % 3 == 0] + [False] * (self.num_envs - 1))
-            obs = np.where(done, 0, self.t).astype(np.float32)[:, None]
-            final = np.array([np.float32([self.t]) if d else None for d in done], dtype=object)
-            return (
-                obs,
-                np.ones(self.num_envs),
-                done,
-                np.zeros(self.num_envs, bool),
-                {"final_obs": final, "_final_obs": done},
-            )
-
-    gym.register("tests/Same-v0", entry_point=Counter, vector_entry_point=SameStep)
-    try:
-        envs = make_environments("tests/Same-v0", 2, 0, "native")
-        for _ in range(3):
-            envs.step(np.zeros(2, int))
-        assert envs.terminated.tolist() == [True, False] and not envs.skipped.any()
-        assert envs.final_obs[0, 0] == 3 and envs.obs[0, 0] == 0 and envs.finished[0].length == 3
-        seen, reward, _, truncated, info = envs.env.step(np.zeros(2, int))
-        returned = seen, reward, np.array([0.0, np.nan]), truncated, info
-        envs.env.step = lambda actions: returned
-        with pytest.raises(EnvironmentFault, match=r"environment 1, .* terminated is nan"):
-            envs.step(np.zeros(2, int))
-    finally:
-        gym.registry.pop("tests/Same-v0")
-
-
-def test_an_environment_without_a_vector_class_says_so() -> None:
-    with pytest.raises(EnvironmentFault, match="has no vector class of its own"):
-        make_environments("Acrobot-v1", 2, 0, "native")

@@ -67,7 +67,6 @@ def test_masks_are_read_by_those_who_ask_for_them(policy: bool) -> None:
 def test_every_adapter_has_a_spec(name: str, policy: bool, expected: dict[str, Any]) -> None:
     spec = spec_of(name, policy=policy)
     assert {key: getattr(spec, key) for key in expected} == expected
-    assert spec_of("CartPole-v1", "native").exact_resume is False
 
 
 def test_components_of_rewards_are_named_where_the_adapter_gives_them() -> None:
@@ -80,7 +79,7 @@ def test_a_time_that_is_none_matters_to_those_alone_who_ask_for_it(dt: Any) -> N
     name = f"tests/Clock-v0(dt={dt})"
     assert math.isnan(spec_of(name).step_time or 0.0)
     with pytest.raises(ConfigError, match=f"says that a step takes {dt}"):
-        _ = make_environments(name, 1, 0, "scalar").step_time
+        _ = make_environments(name, 1, 0).step_time
 
 
 def test_environments_are_closed_where_they_cannot_be_begun() -> None:

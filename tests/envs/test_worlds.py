@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
 from tenfold.domains.pettingzoo.worlds import ParallelWorlds
 from tenfold.domains.treasure.play import TreasureWorlds
-from tenfold.envs.adapter import Environments
+from tenfold.envs.adapter import Environments, Worlds
 from tenfold.envs.making import is_multiagent, known_environments, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.envs.worlds import Worlds
 from tenfold.evaluation.player import Rota, play_on
-from tenfold.memory.frames import Seen
+from tenfold.memory.frames import FrameStack
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
 
@@ -96,7 +95,7 @@ def random_step(envs: Environments, rng: np.random.Generator) -> None:
     [(SMALL, 5), ("tenfold/Treasure-v0(agents=3)", 3), (SPREAD, 3), ("pettingzoo/relay:Relay", 3)],
 )
 def test_lanes_are_agents_times_worlds_agent_by_agent(name: str, agents: int) -> None:
-    envs = make_environments(name, 4, 0, "scalar")
+    envs = make_environments(name, 4, 0)
     assert is_multiagent(name) and (envs.agents, envs.worlds, envs.num_envs) == (
         agents,
         4,
@@ -121,7 +120,7 @@ def test_lanes_are_agents_times_worlds_agent_by_agent(name: str, agents: int) ->
 
 
 def test_single_agents_are_worlds_of_one() -> None:
-    envs = make_environments("CartPole-v1", 3, 0, "scalar")
+    envs = make_environments("CartPole-v1", 3, 0)
     assert (envs.agents, envs.worlds, envs.num_envs) == (1, 3, 3) and not is_multiagent(
         "CartPole-v1"
     )
@@ -130,7 +129,7 @@ def test_single_agents_are_worlds_of_one() -> None:
 
 def test_agents_that_end_early_leave_their_lanes_skipped_until_the_world_begins_again() -> None:
     # ann is done after 2 steps, bob and cid after 4
-    envs = make_environments("pettingzoo/relay", 2, 0, "scalar")
+    envs = make_environments("pettingzoo/relay", 2, 0)
     start = envs.obs[:, 2].copy()
     expected = [  # terminated, truncated, skipped of ann, bob, cid in each of both worlds
         ("......", "......", "......"),
@@ -162,7 +161,7 @@ def test_agents_that_end_early_leave_their_lanes_skipped_until_the_world_begins_
 
 
 def test_agents_that_come_later_are_skipped_until_then() -> None:
-    envs = make_environments("pettingzoo/relay(late=true)", 1, 0, "scalar")
+    envs = make_environments("pettingzoo/relay(late=true)", 1, 0)
     envs.step(np.zeros(3, int))
     assert envs.skipped.tolist() == [False, False, True] and envs.obs[2].tolist()[:2] == [2, 1]
     envs.step(np.zeros(3, int))
@@ -178,7 +177,7 @@ def test_actions_reach_the_agent_of_their_lane() -> None:
             return super().step(actions)
 
     sys.modules["relay"].Told = Told  # type: ignore[attr-defined]
-    envs = make_environments("pettingzoo/relay:Told", 2, 0, "scalar")
+    envs = make_environments("pettingzoo/relay:Told", 2, 0)
     envs.step(np.array([1, 0, 0, 1, 1, 1]))  # ann's in both worlds, then bob's, then cid's
     assert Told.told == [{"ann": 1, "bob": 0, "cid": 1}, {"ann": 0, "bob": 1, "cid": 1}]
 
@@ -237,7 +236,7 @@ def strange(
 def test_faults_name_world_agent_episode_and_step(
     how: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    envs = make_environments("pettingzoo/relay", 2, 0, "scalar", first=10)
+    envs = make_environments("pettingzoo/relay", 2, 0, first=10)
     for _ in range(4):
         envs.step(np.zeros(6, int))
     monkeypatch.setattr(Relay, "spoil", {"at": 2, "how": how})
@@ -258,10 +257,10 @@ def test_environments_that_cannot_be_lanes_are_refused(monkeypatch: pytest.Monke
         ("pettingzoo/relay(speed=1)", "cannot be made: TypeError"),
     ):
         with pytest.raises(EnvironmentFault, match=said):
-            make_environments(name, 1, 0, "scalar")
+            make_environments(name, 1, 0)
     monkeypatch.setattr(Relay, "spoil", {"at": 1, "how": strange})
     with pytest.raises(EnvironmentFault, match="dan is none of the possible agents ann, bob, cid"):
-        make_environments("pettingzoo/relay", 1, 0, "scalar").step(np.zeros(3, int))
+        make_environments("pettingzoo/relay", 1, 0).step(np.zeros(3, int))
 
 
 @pytest.mark.parametrize(
@@ -277,8 +276,8 @@ def test_environments_that_cannot_be_lanes_are_refused(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("steps", [3, 26])
 def test_a_restored_world_goes_on_as_if_it_had_never_stopped(name: str, steps: int) -> None:
     first, second = (
-        make_environments(name, 3, 11, "scalar"),
-        make_environments(name, 3, 11, "scalar"),
+        make_environments(name, 3, 11),
+        make_environments(name, 3, 11),
     )
     rng = np.random.default_rng(0)
     for _ in range(steps):
@@ -295,7 +294,7 @@ def test_a_restored_world_goes_on_as_if_it_had_never_stopped(name: str, steps: i
             np.array_equal(first.final_obs[ended], second.final_obs[ended])
             and first.finished == second.finished
         )
-    assert not make_environments(name, 3, 12, "scalar").restore(first.state()) or isinstance(
+    assert not make_environments(name, 3, 12).restore(first.state()) or isinstance(
         first, TreasureWorlds
     )
 
@@ -312,8 +311,8 @@ def test_a_restored_world_goes_on_as_if_it_had_never_stopped(name: str, steps: i
     ],
 )
 def test_parts_of_a_run_are_the_same_worlds_as_the_whole(name: str, policy: bool) -> None:
-    whole = make_environments(name, 5, 3, "scalar", policy)
-    part = make_environments(name, 2, 3, "scalar", policy, first=3)
+    whole = make_environments(name, 5, 3, policy)
+    part = make_environments(name, 2, 3, policy, first=3)
     assert part.keys == whole.keys[3:] == [key(3, Purpose.EPISODE, i) for i in (3, 4)]
     lanes = [a * 5 + w for a in range(whole.agents) for w in (3, 4)]
     for _ in range(12 if whole.agents > 1 else 0):
@@ -324,10 +323,7 @@ def test_parts_of_a_run_are_the_same_worlds_as_the_whole(name: str, policy: bool
             part.reward, whole.reward[lanes]
         )
     assert np.array_equal(part.obs, whole.obs[lanes])
-    native = make_environments("CartPole-v1", 2, 3, "native", first=4)
-    assert native.keys == [key(3, Purpose.EPISODE, i) for i in (4, 5)]
-    native.close()
-    assert isinstance(make_environments("CartPole-v1", 1, 0, "scalar"), ScalarEnvironments)
+    assert isinstance(make_environments("CartPole-v1", 1, 0), ScalarEnvironments)
 
 
 def test_masks_of_pettingzoo_agents_are_read() -> None:
@@ -347,7 +343,7 @@ def test_masks_of_pettingzoo_agents_are_read() -> None:
             }
 
     sys.modules["relay"].Masked = Masked  # type: ignore[attr-defined]
-    envs = make_environments("pettingzoo/relay:Masked", 2, 0, "scalar", policy=True)
+    envs = make_environments("pettingzoo/relay:Masked", 2, 0, policy=True)
     assert envs.obs.shape == (6, 3) and envs.mask is not None
     assert envs.mask.tolist() == [[True, True]] * 2 + [[True, False]] * 2 + [[True, True]] * 2
     for _ in range(4):
@@ -356,7 +352,7 @@ def test_masks_of_pettingzoo_agents_are_read() -> None:
 
 
 def test_closing_closes_every_world() -> None:
-    envs = make_environments("pettingzoo/relay", 2, 0, "scalar")
+    envs = make_environments("pettingzoo/relay", 2, 0)
     envs.close()
     assert isinstance(envs, ParallelWorlds) and all(env.closed for env in envs.envs)
 
@@ -408,7 +404,7 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
 def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(name: str) -> None:
     """Two worlds cut after two steps: what is seen first in each of their episodes is what a new
     world shows there."""
-    envs, alone = (make_environments(name, 2, 3, "scalar") for _ in range(2))
+    envs, alone = (make_environments(name, 2, 3) for _ in range(2))
     assert isinstance(alone, Worlds)
     agents, first = envs.agents, []
 
@@ -428,9 +424,9 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
 
 
 def test_a_network_of_several_frames_sees_nothing_of_the_episode_before_a_cut() -> None:
-    envs = make_environments("pettingzoo/relay", 1, 0, "scalar")
+    envs = make_environments("pettingzoo/relay", 1, 0)
     assert isinstance(envs, Worlds)
-    seen = Seen(3, envs)
+    seen = FrameStack(3, envs)
     for _ in range(2):
         envs.step(np.zeros(3, int))
         seen.step()
@@ -444,7 +440,7 @@ def test_what_a_world_raises_is_named_with_its_place(monkeypatch: pytest.MonkeyP
     def break_down(*_: Any, **__: Any) -> None:
         raise RuntimeError("the motor\nis hot")
 
-    envs = make_environments("pettingzoo/relay", 2, 0, "scalar", first=10)
+    envs = make_environments("pettingzoo/relay", 2, 0, first=10)
     monkeypatch.setattr(Relay, "spoil", {"at": 1, "how": break_down})
     with pytest.raises(
         EnvironmentFault,
@@ -455,4 +451,4 @@ def test_what_a_world_raises_is_named_with_its_place(monkeypatch: pytest.MonkeyP
     with pytest.raises(
         EnvironmentFault, match="world 0, episode 0, step 0: reset raised RuntimeError"
     ):
-        make_environments("pettingzoo/relay", 2, 0, "scalar")
+        make_environments("pettingzoo/relay", 2, 0)

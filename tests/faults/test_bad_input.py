@@ -105,10 +105,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         "16384 makes 214,224,568,320 parameters",
     ),
     (["train", "dqn", "--device", "cuda"], "PyTorch sees no CUDA device"),
-    (
-        ["train", "dqn", "--env", "Acrobot-v1", "--vectorize", "native"],
-        "has no vector class of its own",
-    ),
+    (["train", "dqn", "--vectorize", "native"], "--vectorize"),
     (["train"], "The following arguments are required: WHAT"),
     (["trian"], "trian is not a command (did you mean train?): train, "),
     (["--seed", "3", "train", "cartpole"], "--seed stands before the command: write tenfold"),

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -22,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from tenfold.cli.main import main as tenfold
+from tenfold.core.system import machine_card, versions
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import read_arrays
-from tenfold.runs.folder import machine_card, versions
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
 # plain values, in larger batches and rarer rounds than the preset's
@@ -49,6 +50,7 @@ PROCESSES = "--where processes --actors 2 --ahead 0"
 CONTINUOUS = f"--env Pendulum-v1 {SAC} --steps 400"
 WRAPPED = "--action-repeat 2 --normalize-obs true --normalize-reward true --clip-reward 5"
 ROOT = Path(__file__).parents[2]
+OLD = Path(__file__).parent / "old" / "runs.tar.xz"  # folders that an earlier version wrote
 IMPORTED = (ROOT / "bench", ROOT / "examples")  # modules that runs name are there
 RUNS = {
     "dqn": f"train cartpole {VALUES} --steps 1500",
@@ -102,6 +104,21 @@ RUNS = {
     "explorer, members": f"train limit-cycle {FIELD} {EXPLORER} --members 2 --agent.planner.policy disagreement",
     "explorer, goal": f"train limit-cycle {FIELD} {EXPLORER} --agent.planner.policy goal --agent.planner.goal 0.5,0.5",
     "explorer, van der Pol": f"train van-der-pol {EXPLORER}",
+    **{
+        f"old {name}": f"resume OLD/{name} --steps {steps}"
+        for name, steps in {
+            "dqn-options": 400,
+            "dqn-team-together": 400,
+            "dqn-wrapped": 400,
+            "sac": 400,
+            "td3": 400,
+            "ppo-continuous": 4096,
+            "ppo-remembering": 4096,
+            "own": 1500,
+            "colony": 320,
+            "explorer": 50,
+        }.items()
+    },
     "recording": "fit RECORDING --dt 0.1 --eval-every 0 --steps 5 --agent.length 10",
 }
 
@@ -138,6 +155,9 @@ def main() -> int:
     hashes: dict[str, str] = {}
     sys.path[:0] = map(str, IMPORTED)
     with tempfile.TemporaryDirectory() as folder:
+        old = Path(folder) / "old"
+        with tarfile.open(OLD) as file:
+            file.extractall(old, filter="data")
         recording, rng = f"{folder}/recording.npz", np.random.default_rng(0)
         np.savez(
             recording,
@@ -148,10 +168,14 @@ def main() -> int:
             (n, c) for n, c in RUNS.items() if arguments.only in n
         ):
             out, start = Path(folder) / str(number), time.monotonic()
+            words = command.replace("RECORDING", recording).replace("OLD", str(old)).split()
+            if words[0] == "resume":
+                out = Path(words[1])
+                words.append("--trust")
+            else:
+                words += ["--out", str(out)]
             with contextlib.redirect_stdout(io.StringIO()):
-                failed = tenfold(
-                    [*command.replace("RECORDING", recording).split(), "--out", str(out), "--quiet"]
-                )
+                failed = tenfold([*words, "--quiet"])
             if failed:
                 raise SystemExit(f"{name}: `tenfold {command}` failed.")
             hashes[name] = hash_of(out)

@@ -25,7 +25,7 @@ from draws import STOPPED, Draw
 from kinds import KINDS, learned
 from trial import Outcome, try_one
 
-from tenfold.runs.folder import machine_card, versions
+from tenfold.core.system import machine_card, versions
 
 BUSY = "while True: pass"
 

@@ -17,10 +17,8 @@ from tenfold.core import system
 from tenfold.core.errors import UserError
 from tenfold.core.system import container_room
 from tenfold.memory import shared
-from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Segment, Signal, wait_for
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights, wait_for
 
 SPAWN = SpawnContext()
 
@@ -45,7 +43,7 @@ def descriptors() -> set[str]:
 
 
 def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
-    segment, done = Segment(4096), Signal()
+    segment, done = SharedBuffer(4096), SharedEvent()
     assert np.isnan(segment.array(0, (1024,), np.float32)).all()
     assert (segment.array(0, (512,), np.int64) == -1).all()
     child = start(children.echo_poison, segment, done)
@@ -58,11 +56,10 @@ def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
 
 def test_it_is_never_passed_by_value() -> None:
     for shared_thing in (
-        Segment(64),
-        Signal(),
-        Handshake(["actor 0"]),
+        SharedBuffer(64),
+        SharedEvent(),
         Ring(children.ROW, 2),
-        Weights(3),
+        SharedWeights(3),
     ):
         with pytest.raises(
             RuntimeError, match="never a value: hand it to a child in the arguments of its Process"
@@ -72,7 +69,7 @@ def test_it_is_never_passed_by_value() -> None:
 
 def test_closing_leaves_no_descriptor_and_no_file() -> None:
     before, files = descriptors(), os.listdir("/dev/shm")
-    segment, signal = Segment(10_000), Signal()
+    segment, signal = SharedBuffer(10_000), SharedEvent()
     assert len(descriptors() - before) == 3  # the memory, its mapping, the signal
     assert os.listdir("/dev/shm") == files
     assert segment.close()
@@ -84,7 +81,7 @@ def test_closing_leaves_no_descriptor_and_no_file() -> None:
 
 def test_an_array_outlives_the_segment_that_was_closed_under_it() -> None:
     before = descriptors()
-    segment = Segment(4096)
+    segment = SharedBuffer(4096)
     kept = segment.array(64, (10,), np.float32)
     part = kept[2:5]
     kept[:] = 7
@@ -98,13 +95,13 @@ def test_an_array_outlives_the_segment_that_was_closed_under_it() -> None:
 
 def test_what_is_dropped_is_closed() -> None:
     before = descriptors()
-    Segment(100)
-    Signal()
+    SharedBuffer(100)
+    SharedEvent()
     assert descriptors() == before
 
 
 def test_it_cannot_be_resized() -> None:
-    segment = Segment(4096)
+    segment = SharedBuffer(4096)
     with pytest.raises(PermissionError):
         os.ftruncate(segment.fd, 100)
     with pytest.raises(PermissionError):
@@ -115,12 +112,12 @@ def test_more_than_is_free_is_refused_with_both_sizes(monkeypatch: pytest.Monkey
     with pytest.raises(
         UserError, match=r"a ring needs 1,000,000,000,000 bytes and [\d,]+ are free on this machine"
     ):
-        Segment(10**12, "a ring")
+        SharedBuffer(10**12, "a ring")
     monkeypatch.setattr(system, "container_room", lambda: 1_500_000)
     with pytest.raises(
         UserError, match="200,000,000 bytes and 1,500,000 are free in this container"
     ):
-        Segment(200_000_000)
+        SharedBuffer(200_000_000)
 
 
 def test_a_containers_limit_is_read_in_both_versions(tmp_path: Path) -> None:
@@ -156,7 +153,7 @@ def test_a_machine_without_store_order_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bell_rung_twice_is_emptied_at_once() -> None:
-    bell = Signal()
+    bell = SharedEvent()
     bell.give()
     bell.give()
     assert [bell.take() for _ in range(2)] == [True, False]
@@ -165,7 +162,7 @@ def test_a_bell_rung_twice_is_emptied_at_once() -> None:
 def test_only_the_ready_are_returned_and_nothing_after_the_timeout(
     sleeps: list[tuple[float, bool]],
 ) -> None:
-    first, second = Signal(), Signal()
+    first, second = SharedEvent(), SharedEvent()
     assert wait_for([first, second], 0) == []
     second.give()
     assert wait_for([first, second], 5) == [second]
@@ -175,7 +172,7 @@ def test_only_the_ready_are_returned_and_nothing_after_the_timeout(
 
 def test_who_waits_sleeps_and_wakes(sleeps: list[tuple[float, bool]]) -> None:
     """Once: what waiting costs is a row of bench/rings.py."""
-    signal = Signal()
+    signal = SharedEvent()
     waker = threading.Thread(target=children.give_later, args=(signal, 0.1))
     waker.start()
     assert wait_for([signal], 30) and signal.take()
@@ -186,7 +183,7 @@ def test_who_waits_sleeps_and_wakes(sleeps: list[tuple[float, bool]]) -> None:
 def test_a_bell_rung_between_two_looks_is_not_slept_through(
     sleeps: list[tuple[float, bool]],
 ) -> None:
-    bell = Signal()
+    bell = SharedEvent()
     seen: list[bool] = []
 
     def ready() -> bool:
@@ -202,43 +199,3 @@ def test_a_bell_rung_between_two_looks_is_not_slept_through(
     # taken in vain, so rung again: more may have come than was looked for
     assert wait_for([bell], 0) == [bell]
     assert not bell.until(lambda: False, timeout=0) and wait_for([bell], 0) == []
-
-
-def test_children_and_parent_answer_one_another() -> None:
-    handshake = Handshake(["actor 0", "actor 1"])
-    running = {name: start(children.shake, handshake, name) for name in handshake.names}
-    handshake.wait(30, running)
-    for child in running.values():
-        child.join(30)
-        assert child.exitcode == 0
-    handshake.renew("actor 1")  # started anew: the old answer does not count
-    with pytest.raises(UserError, match=r"^actor 1 did not answer within 0\.01 s"):
-        handshake.wait(0.01)
-    again = start(children.shake, handshake, "actor 1")
-    handshake.wait(30, {"actor 1": again})
-    again.join(30)
-    assert again.exitcode == 0
-
-
-def test_a_child_that_does_not_answer_is_named() -> None:
-    handshake = Handshake(["actor 0", "learner"])
-    silent = start(children.stay_silent, 60)
-    answering = threading.Thread(target=children.shake, args=(handshake, "learner"))
-    answering.start()
-    with pytest.raises(UserError, match=r"^actor 0 did not answer within 0\.3 s"):
-        handshake.wait(0.3, {"actor 0": silent, "learner": silent})
-    answering.join()
-    silent.kill()
-    silent.join()
-
-
-def test_a_child_that_dies_at_start_is_named_at_once(sleeps: list[tuple[float, bool]]) -> None:
-    handshake = Handshake(["actor 0"])
-    with pytest.raises(UserError, match="actor 0 ended with exit code 3 before training began"):
-        handshake.wait(60, {"actor 0": start(children.exit_at_once, 3)})
-    assert sleeps and all(woken for _, woken in sleeps)  # by its end, not by the time
-
-
-def test_a_child_whose_memory_is_not_the_parents_gives_up() -> None:
-    with pytest.raises(UserError, match=r"actor 0 waited 0\.05 s for the parent"):
-        Handshake(["actor 0"]).answer("actor 0", timeout=0.05)

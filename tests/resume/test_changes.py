@@ -9,9 +9,10 @@ import pytest
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.changes import advice, changed_run, constant_from, cut_short, never_learns
-from tenfold.config.mappings import read_yaml
-from tenfold.config.run import Run, named
+from tenfold.config.changes import changed_run, constant_from, cut_short, never_learns
+from tenfold.config.files import named
+from tenfold.config.notation import read_yaml
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.seeds import SeedsFolder
@@ -183,13 +184,3 @@ def test_several_seeds_are_told_once_what_one_is_told(here) -> None:
     ).stderr
     assert "dqn on CartPole-v1, seeds 0, 1 (1 at a time) -> runs/" in said
     assert said.count("is made for 50,000 steps, and this run ends at 20.") == 1
-
-
-def test_more_learners_than_cores_are_told_of_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
-    run = Run.of({"engine": "parallel", "learners": 3, "steps": 9000})
-    assert advice(run) == [
-        "learners = 3 share the 2 cores that this process may use: more than one a core are slower, "
-        "not faster."
-    ]
-    assert advice(Run.of({"engine": "parallel", "learners": 2, "steps": 9000})) == []

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tenfold.config.changes import CHANGEABLE, HOLDING, changed_run
-from tenfold.config.mappings import nested
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.notation import nested
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm, own
 from tenfold.runs.checkpoint import Checkpoints, nested_state
@@ -103,7 +104,6 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "stack": ("together", "apart"),
     "verify": (2,),
     "device": ("cpu", "cuda"),
-    "learners": (2,),
 }
 
 
@@ -141,7 +141,7 @@ def changes_of(run: Run) -> Iterator[dict[str, Any]]:
     for name, values in OTHERS.items():
         yield from ({name: value} for value in values if getattr(run, name) != value)
     for name, entry in algorithm(run.agent.name).engines.items():
-        if name not in ("compiled", "parallel") and entry.device in ("", "cpu"):
+        if name != "compiled" and entry.device in ("", "cpu"):
             yield {"engine": name}
 
 

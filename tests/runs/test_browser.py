@@ -15,9 +15,10 @@ from unpainted import PIXEL
 
 from tenfold.config.run import Run
 from tenfold.runs.charts import Chart, Line
-from tenfold.runs.comparison import group_of, write_comparison
+from tenfold.runs.comparison import write_comparison
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.page import Section, bar, chart, charts, grid, image, intervals, page
+from tenfold.runs.report import group_of_seeds
 from tenfold.runs.seeds import SeedsFolder
 
 pytestmark = pytest.mark.skipif(
@@ -261,7 +262,7 @@ def test_the_page_of_experiments_is_drawn_whole(browser: Browser, tmp_path: Path
                 rows.append({"kind": "train", "step": step, "updates": 1, **more, "timing": timing})
             text = "".join(json.dumps(row) + "\n" for row in rows)
             (folder.member(seed) / "metrics.jsonl").write_text(text)
-        groups.append(group_of(folder.path, name))
+        groups.append(group_of_seeds(folder, name=name))
     browser.complaints.clear()
     browser.window(1000, 900)
     browser.open(write_comparison(groups, tmp_path / "report.html"))

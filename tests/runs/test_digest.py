@@ -95,6 +95,36 @@ def test_a_digest_has_what_the_rows_say(tmp_path: Path) -> None:
     assert found.returns.counts.sum(axis=1).tolist() == [2, 1, 0, 0]  # steps 10, 20; 40 of 100
 
 
+def test_an_episodes_numbers_are_read_as_json_reads_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        episode(int(rng.integers(2**40)), float(rng.normal() * 10.0 ** rng.integers(-20, 20)), 3)
+        for _ in range(200)
+    ]
+    rows += [episode(1, 0.0, success=False), episode(2, -1e-05, success=True), episode(3, 7)]
+    path = written(tmp_path / "run", rows)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    spaced = [line.replace('": ', '":') for line in lines]  # as nothing of ours writes it
+    torn = [
+        "",
+        '{"kind": "episode", "step": 5, "env"',
+        lines[0][:-1],
+        lines[0].replace("3}", "-3}"),
+    ]
+    too_much = [json.dumps(episode(4, 1e101)), lines[-1].replace("7", "NaN")]
+    (path / "metrics.jsonl").write_text("\n".join([*lines, *spaced, *torn, *too_much]) + "\n")
+    found = Digest(path, 100)
+    taken: list[Any] = []
+    found.take_episodes = lambda *columns: taken.append(columns)  # type: ignore[method-assign]
+    found.read()
+    for step, ret, length, success in taken:
+        assert step.tolist() == [row["step"] for row in rows]
+        assert ret.tolist() == [row["return"] for row in rows]
+        assert length.tolist() == [row["length"] for row in rows]
+        assert success.tolist() == [-1] * 200 + [0, 1, -1]
+    assert len(taken) == 2 and found.damaged == len(torn) + len(too_much)
+
+
 def test_a_file_that_grows_is_read_on_and_one_that_was_cut_anew(tmp_path: Path) -> None:
     path = written(tmp_path / "run", [episode(1, 1.0), trained(2, **{"return": 1.0})])
     found = Digest(path, 100).read()

@@ -15,18 +15,17 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 import tenfold as ten
 from tenfold.cli.flags import print_table
+from tenfold.cli.report import write_page
 from tenfold.config.run import Run
-from tenfold.runs.board import Board
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.looking import Sight, write_page
-from tenfold.runs.report import write_report
+from tenfold.runs.metrics import EventFile
+from tenfold.runs.report import write_report, write_sweep_report
 from tenfold.runs.seeds import about_run
 from tenfold.runs.sweep import Plan, SweepFolder
-from tenfold.runs.sweep_page import write_sweep_report
-from tenfold.runs.watching import Screen
 from tenfold.shipping.card import Card, card
 from tenfold.training.display import Display
 from tenfold.training.loop import train
+from tenfold.training.watch import RunWatcher, Screen
 
 HOSTILE = "</title></script><script>alert('x')</script>[red]x[/red]<img src=//evil.example/a>"
 NAME = HOSTILE.replace("/", "|")  # as a file may be called
@@ -86,9 +85,9 @@ def test_the_page_of_a_run_and_that_of_several(hostile: Path, tmp_path: Path) ->
     other = RunFolder.create(tmp_path / "other", Run.of({"env": HOSTILE, "steps": 1000}))
     other.metrics.write_bytes((hostile / "metrics.jsonl").read_bytes())
     other.__exit__()
-    sight = Sight([hostile, other.path])
-    sight.look()
-    words = require_text(write_page(sight, tmp_path / "both.html"))
+    watcher = RunWatcher([hostile, other.path])
+    watcher.refresh()
+    words = require_text(write_page(watcher, tmp_path / "both.html"))
     assert NAME in words and HOSTILE in words
 
 
@@ -110,7 +109,7 @@ def test_the_page_of_a_sweep(tmp_path: Path) -> None:
 
 def test_terminals(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=1000, record=True, file=io.StringIO())
-    console.print(Screen([hostile]).drawn(0, keys=False))
+    console.print(Screen([hostile]).render(0, keys=False))
     shown = console.export_text()
     assert f"{NAME} failed: {HOSTILE}" in shown and f"{HOSTILE} 100%" in shown
     assert f"dqn on {HOSTILE}, at 200 of 1,000, failed: {HOSTILE}" in about_run(hostile)
@@ -142,10 +141,10 @@ def test_the_card_of_a_packed_run(hostile: Path) -> None:
 
 
 def test_tags_of_tensorboard(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board")
-    board.add({"kind": "train", "step": 1, HOSTILE: 3.0})
-    board.flush()
-    events = list(EventFileLoader(str(board.path)).Load())
+    events = EventFile(tmp_path / "board")
+    events.add({"kind": "train", "step": 1, HOSTILE: 3.0})
+    events.flush()
+    events = list(EventFileLoader(str(events.path)).Load())
     assert [value.tag for event in events for value in event.summary.value] == [f"train/{HOSTILE}"]
     # numbers, no texts or plugins of one's own
     assert not any(value.metadata.plugin_data.plugin_name not in ("", "scalars")

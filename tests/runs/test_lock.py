@@ -8,8 +8,8 @@ import pytest
 
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
+from tenfold.runs.files import LOCK, FolderLock
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.names import LOCK, FolderLock
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.learners import load
 from tenfold.training.loop import resume, train

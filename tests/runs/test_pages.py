@@ -13,7 +13,7 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import registry
 from tenfold.core.errors import UserError
-from tenfold.runs.curves import Curve
+from tenfold.runs.charts import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, latest_row, rank, read_rows, row_schemas
 from tenfold.runs.page import Link, Section, grid, image, page, paragraph, table

@@ -12,8 +12,7 @@ from tenfold.domains.durotaxis.api import DurotaxisEnv
 from tenfold.domains.durotaxis.baselines import follower_policy
 from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
 from tenfold.evaluation.video import write_gif
-from tenfold.runs.charts import figure_of
-from tenfold.runs.curves import Group, component_panels, course_chart, learning_panels
+from tenfold.runs.charts import Group, component_panels, course_chart, figure_of, learning_panels
 from tenfold.runs.digest import Digest
 from tenfold.runs.reporter import USUAL
 

@@ -24,17 +24,18 @@ import pytest
 from rich.console import Console
 
 import tenfold as ten
+from tenfold.cli.report import write_page
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Chart, Line, as_json
+from tenfold.runs.charts import Chart, Line
+from tenfold.runs.files import FolderLock
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.looking import Sight, activity, held_inodes, write_page
-from tenfold.runs.names import FolderLock
-from tenfold.runs.page import Link, Section, chart, intervals, page, table
+from tenfold.runs.page import Link, Section, as_json, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
-from tenfold.runs.watching import Screen, sparkline, watch_runs
+from tenfold.training.display import sparkline
 from tenfold.training.loop import resume as train_on
 from tenfold.training.loop import train
+from tenfold.training.watch import RunWatcher, Screen, activity, locked_inodes, watch_runs
 
 NASTY = '<img src=x onerror="alert(1)">&[red]'
 
@@ -220,9 +221,9 @@ def test_runs_that_end_at_different_steps_are_compared_where_all_have_been(two: 
                 *(row | {"mean_return": gain * row["step"]} for row in rows),
             ],
         )
-    sight = Sight([two])
-    sight.look()
-    found = Reader(write_page(sight).read_text())
+    watcher = RunWatcher([two])
+    watcher.refresh()
+    found = Reader(write_page(watcher).read_text())
     ends = "bad<b> at step 1,000, good<b> at step 1,000, short at step 400"
     assert f"The runs end at different steps ({ends}): scores are those at step 400" in found.words
     (good,) = (line for line in re.findall(r"good<b>dqn.*?of 1,000([\d.]+)", found.words))
@@ -243,9 +244,9 @@ def test_experiments_are_compared_by_successes_and_by_returns_never_by_both_in_o
         rows = rows_of(0.01, number)
         better = {"success_rate": 0.5, "merit": 0.4999, "mean_length": 100.0, "steps_to_goal": 90.0}
         written(member, [row | (better if row["kind"] == "eval" else {}) for row in rows])
-    sight = Sight([two])
-    sight.look()
-    found = Reader(write_page(sight).read_text())
+    watcher = RunWatcher([two])
+    watcher.refresh()
+    found = Reader(write_page(watcher).read_text())
     assert re.search(r"good<b>dqn.*?of 1,00050\.0%, \d", found.words)
     by_success, by_return = found.words.split("Probability of improvement: success")[1].split(
         "Probability of improvement: return"
@@ -273,15 +274,15 @@ def test_settings_are_told_by_what_differs_from_the_defaults(two: Path) -> None:
 
 def test_a_run_goes_on_where_its_lock_is_held_and_nobody_is_disturbed(two: Path) -> None:
     member = two / "good<b>" / "seed-2"
-    assert held_inodes() is not None and activity(member, held_inodes()) == "stopped"
+    assert locked_inodes() is not None and activity(member, locked_inodes()) == "stopped"
     with FolderLock(member):
-        assert activity(member, held_inodes()) == "running"
+        assert activity(member, locked_inodes()) == "running"
     with FolderLock(two / "good<b>"):  # the experiment's: its rows come from elsewhere, or not yet
-        assert activity(member, held_inodes()) == "running"
+        assert activity(member, locked_inodes()) == "running"
         os.utime(member / "metrics.jsonl", (0, 0))
-        assert activity(member, held_inodes()) == "waiting"
-        assert activity(two / "good<b>" / "seed-9", held_inodes()) == "waiting"
-    assert activity(member, held_inodes()) == "stopped"
+        assert activity(member, locked_inodes()) == "waiting"
+        assert activity(two / "good<b>" / "seed-9", locked_inodes()) == "waiting"
+    assert activity(member, locked_inodes()) == "stopped"
     assert activity(member, None) == "stopped"  # the kernel tells nothing, and the row is old
     os.utime(member / "metrics.jsonl")
     assert activity(member, None) == "running"
@@ -327,7 +328,7 @@ def test_the_screen_shows_every_run_and_what_is_new(two: Path) -> None:
 
     def shown(height: int = 60) -> str:
         console = Console(width=200, height=height, record=True, file=io.StringIO())
-        console.print(screen.drawn(height))
+        console.print(screen.render(height))
         return console.export_text()
 
     text = shown()
@@ -335,14 +336,14 @@ def test_the_screen_shows_every_run_and_what_is_new(two: Path) -> None:
     assert "good<b> seed 0" in text and "update 75% env 25%" in text and "▁" in text
     lock = FolderLock(member)
     written(member, rows_of(1.0, 0, steps=400))
-    screen.look()
+    screen.refresh()
     written(member, rows_of(1.0, 0, steps=600))
-    screen.look()
+    screen.refresh()
     text = shown()
     assert "1 running" in text and "good<b> seed 0  running at step 400" in text
     assert "good<b> seed 0  evaluated at step 600: " in text
     lock.release()
-    screen.look()
+    screen.refresh()
     assert "stopped at step 600" in shown()
     assert "runs 1 to 3 of 10" in shown(height=16)
     screen.first += 2
@@ -354,7 +355,7 @@ def test_names_move_no_cursor(tmp_path: Path) -> None:
     RunFolder.create(path, Run()).__exit__()
     written(path, rows_of(1.0))
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(Screen([path]).drawn(0))
+    console.print(Screen([path]).render(0))
     assert "a\N{REPLACEMENT CHARACTER}[2Jb" in console.export_text()
 
 
@@ -399,7 +400,7 @@ def test_no_column_is_cut_where_a_window_is_narrow_and_none_left_out_where_there
 ) -> None:
     (two / "good<b>").rename(two / f"{'long-' * 9}name")
     narrow = Console(width=80, record=True, file=io.StringIO())
-    narrow.print(Screen([two]).drawn(0, keys=False, width=80))
+    narrow.print(Screen([two]).render(0, keys=False, width=80))
     text = narrow.export_text()
     assert "…" not in text and "1,000" in text and "finished" in text
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -443,10 +444,10 @@ def test_q_ends_watching_and_leaves_the_terminal_as_it_was(
 
 
 def test_folders_that_appear_join_those_that_are_looked_at(two: Path) -> None:
-    sight = Sight([two])
-    assert [group.name for group in sight.look()] == ["bad<b>", "good<b>"]
+    watcher = RunWatcher([two])
+    assert [group.name for group in watcher.refresh()] == ["bad<b>", "good<b>"]
     RunFolder.create(two / "new", Run()).__exit__()
-    assert [group.name for group in sight.look()] == ["bad<b>", "good<b>", "new"]
+    assert [group.name for group in watcher.refresh()] == ["bad<b>", "good<b>", "new"]
 
 
 def test_a_folder_that_cannot_be_read_is_left_out_with_its_sentence_unless_it_was_named(

@@ -17,17 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenfold.cli.main import main
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import CheckpointError, UserError
+from tenfold.core.system import machine_card, versions
 from tenfold.domains.durotaxis.evaluation import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
-from tenfold.domains.dynamics.offline import of_run
+from tenfold.domains.dynamics.recording_source import of_run
 from tenfold.domains.jobshop.tables import sections as shop_sections
 from tenfold.evaluation.evaluate import clearly_better
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
-from tenfold.runs.folder import COMPARE_KIND, RunFolder, machine_card, versions
+from tenfold.runs.folder import COMPARE_KIND, RunFolder
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.report import write_report, write_seeds_report
 from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json

@@ -12,7 +12,8 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 
 import tenfold as ten
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.envs.making import make_environments, time_limit
 from tenfold.envs.scalar import ScalarEnvironments
@@ -24,7 +25,7 @@ COUNT = "wrapping/Count-v0"
 
 def envs_of(**settings: object) -> ScalarEnvironments:
     run = Run.of({"env": COUNT} | settings)
-    envs = make_environments(run.world, 1, 0, "scalar")
+    envs = make_environments(run.world, 1, 0)
     assert isinstance(envs, ScalarEnvironments)
     return envs
 
@@ -68,7 +69,7 @@ def test_a_repeated_action_that_its_environment_writes_into_stays_the_agents_own
             return np.zeros(1, np.float32), felt, False, False, {}
 
     run = Run.of({"env": Spoils, "agent": {"name": "ppo"}, "action_repeat": 3})
-    envs = make_environments(run.world, 1, 0, "scalar", policy=True)
+    envs = make_environments(run.world, 1, 0, policy=True)
     envs.step(np.full((1, 1), 0.5, np.float32))
     assert envs.reward[0] == 1.5
 
@@ -157,7 +158,7 @@ def test_a_policys_advantage_at_a_limit_uses_the_last_value() -> None:
 
 
 def test_the_time_of_a_step_is_that_of_all_its_repetitions() -> None:
-    step_time = make_environments("Pendulum-v1(action_repeat=3)", 1, 0, "scalar", True).step_time
+    step_time = make_environments("Pendulum-v1(action_repeat=3)", 1, 0, True).step_time
     assert step_time == pytest.approx(0.15)  # Pendulum's dt is 0.05
 
 
@@ -199,8 +200,6 @@ def test_what_cannot_be_is_refused_with_one_sentence() -> None:
         Run(max_episode_steps=-3)
     with pytest.raises(ConfigError, match=r"max_episode_steps = 5 is given twice"):
         Run(env="CartPole-v1(max_episode_steps=3)", max_episode_steps=5)
-    with pytest.raises(ConfigError, match=r"leave vectorize at scalar"):
-        Run(action_repeat=2, vectorize="native")
     with pytest.raises(
         ConfigError, match=r"is not for tenfold/TreasureSmall-v0, which has several"
     ):
@@ -212,6 +211,6 @@ def test_what_cannot_be_is_refused_with_one_sentence() -> None:
             )
         )
     with pytest.raises(EnvironmentFault, match="action_repeat must be a whole number"):
-        make_environments("CartPole-v1(action_repeat=0)", 1, 0, "scalar")
+        make_environments("CartPole-v1(action_repeat=0)", 1, 0)
     with pytest.raises(EnvironmentFault, match="Taxi-v3 offers an action mask, and an action"):
-        make_environments("Taxi-v3(action_repeat=2)", 1, 0, "scalar")
+        make_environments("Taxi-v3(action_repeat=2)", 1, 0)

@@ -9,9 +9,9 @@ import torch
 
 from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import Hard
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.replay import ReplayEngine, ReplayLockstep, Tensors
 from tenfold.ops.adam import polyak

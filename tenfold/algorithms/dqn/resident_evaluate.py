@@ -6,8 +6,7 @@ import triton.language as tl
 from tenfold.algorithms.dqn import resident_td as td
 from tenfold.algorithms.dqn.resident_arrays import SCALE, arrays_of
 from tenfold.ops.device import network
-from tenfold.ops.device.episodes import LANES, play_episodes
-from tenfold.ops.device.lanes import rows_of
+from tenfold.ops.device.episodes import LANES, play_episodes, rows_of
 from tenfold.ops.device.language import gpu_kernel
 
 

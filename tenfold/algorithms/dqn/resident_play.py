@@ -6,8 +6,16 @@ import triton.language as tl
 from tenfold.algorithms.dqn import resident_td as td
 from tenfold.algorithms.dqn.resident_arrays import CHOICE, COIN, EXPLORE, Lanes
 from tenfold.memory.rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED
-from tenfold.ops.device import tree
-from tenfold.ops.device.lanes import any_of, as_rows, note_ended, of_lane, renewed, rows_of, total
+from tenfold.ops.device import sampling
+from tenfold.ops.device.episodes import (
+    any_of,
+    as_rows,
+    note_ended,
+    of_lane,
+    renewed,
+    rows_of,
+    total,
+)
 from tenfold.ops.device.language import gpu_kernel, schedule_at, uniform
 
 IS_PENDING, IS_STEP = tl.constexpr(PENDING), tl.constexpr(STEP)
@@ -45,7 +53,7 @@ def new_priority(a, row, there, value, S: tl.constexpr):
     """New leaves, where there is a tree and something to change."""
     if S.prioritized:
         if any_of(there, S.envs):
-            tree.put(a.tree, S.leaves, row, value, there)
+            sampling.put(a.tree, S.leaves, row, value, there)
 
 
 @gpu_kernel

@@ -30,8 +30,8 @@ from tenfold.algorithms.dqn.resident_arrays import (
 from tenfold.algorithms.dqn.resident_evaluate import evaluate
 from tenfold.algorithms.dqn.resident_kernel import train
 from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers
 from tenfold.engines.device import DeviceSeeds, empty_rows
 from tenfold.engines.resident import PRECISIONS
 from tenfold.engines.together import MOST_ROUNDS

@@ -1,6 +1,5 @@
 """The agents of a world, each with a network and a replay memory of its own, and how they learn one
-after another: here, or over several devices. (In one call they learn by the plain engine, as one
-agent would.)
+after another. (In one call they learn by the plain engine, as one agent would.)
 
 All numbers lie in one block [M, 5, P]. Row m is agent m's, as if it were alone; the same memory
 read across rows is one network with a member dimension. So a run can be updated either way, and
@@ -9,7 +8,6 @@ array [M, B, …].
 """
 
 import copy
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -30,14 +28,14 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.random import Purpose
-from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.system import require_memory
-from tenfold.core.timing import Clock
+from tenfold.core.spaces import DiscreteActions
+from tenfold.core.system import Clock, require_memory
 from tenfold.engines.plain import fitted_sums, split_lanes
 from tenfold.envs.adapter import Environments
-from tenfold.memory.replay import Batch, Replay, replay_bytes
+from tenfold.memory.replay import Replay, ReplayBatch, replay_bytes
 
 
 class TeamReplay:
@@ -62,11 +60,11 @@ class TeamReplay:
         self.lane_rows, self.priorities = first.lane_rows, first.priorities
         arrays = {
             f.name: np.stack([getattr(own.batch, f.name) for own in self.each])
-            for f in fields(Batch)
+            for f in fields(ReplayBatch)
         }
-        self.batch = Batch(**arrays)
+        self.batch = ReplayBatch(**arrays)
         for member, own in enumerate(self.each):
-            own.use(Batch(**{name: array[member] for name, array in arrays.items()}))
+            own.use(ReplayBatch(**{name: array[member] for name, array in arrays.items()}))
 
     @property
     def rows(self) -> int:
@@ -96,7 +94,7 @@ class TeamReplay:
         for own, *part in zip(self.each, *map(self.parts, seen), strict=True):
             own.cut(*part, first=first)
 
-    def sample(self, beta: float = 1.0) -> Batch:
+    def sample(self, beta: float = 1.0) -> ReplayBatch:
         for own in self.each:
             own.sample(beta)
         return self.batch
@@ -128,10 +126,7 @@ class TeamReplay:
 
 class Team(DQNAgent):
     """M agents as one: rows and actions come agent by agent, [M·B, …]. `agents` are the single
-    ones; where they learn on other devices, `away` are those that do, and only what acts is brought
-    back after every update."""
-
-    away: Sequence[DQNAgent] = ()
+    ones."""
 
     def __init__(
         self,
@@ -213,7 +208,7 @@ class Team(DQNAgent):
 
     def set_lr(self, lr: Any) -> None:
         super().set_lr(lr)
-        for agent in (*self.agents, *self.away):
+        for agent in self.agents:
             agent.set_lr(lr)
 
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
@@ -223,23 +218,6 @@ class Team(DQNAgent):
     def draw_fractions(self, items: int) -> Tensors:
         drawn = [agent.draw_fractions(items) for agent in self.agents]
         return {name: torch.stack([each[name] for each in drawn]) for name in drawn[0]}
-
-    def state(self) -> Tensors:
-        for home, away in zip(self.agents, self.away, strict=bool(self.away)):
-            home.block.copy_(away.block)
-        return super().state()
-
-    def load_state(self, state: Tensors) -> None:
-        super().load_state(state)
-        self.send_away()
-
-    def begin_with(self, state: Tensors) -> None:
-        super().begin_with(state)
-        self.send_away()
-
-    def send_away(self) -> None:
-        for home, away in zip(self.agents, self.away, strict=bool(self.away)):
-            away.block.copy_(home.block)
 
     def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: None = None) -> Any:
         """The greedy actions [M] for what every agent sees, [M, …]; or [M, B] for [M, B, …]. A
@@ -273,9 +251,8 @@ class Apart:
 
     def __init__(self, team: Team, replay: TeamReplay, envs: Any, kind: type[PlainEngine]) -> None:
         self.agent, self.replay = team, replay
-        self.devices = [str(team.device)]  # where learning happens
         lanes = split_lanes(envs, team.members)
-        parts = zip(team.away or team.agents, replay.each, lanes, strict=True)
+        parts = zip(team.agents, replay.each, lanes, strict=True)
         self.engines = [kind(*part) for part in parts]
 
     def warm_up(self) -> None:
@@ -311,33 +288,3 @@ class Apart:
         rows = fitted_sums(state["sums"], (len(self.engines), *self.engines[0].sums.shape))
         for engine, sums in zip(self.engines, rows, strict=True):
             engine.load_state({"sums": sums})
-
-
-class Placed(Apart):
-    """Agent m learns on `devices[m]`. All devices have their work before any is waited for. The
-    team itself stays on the CPU: what it acts by, what actors are sent and what is saved does not
-    know about devices."""
-
-    def __init__(self, team: Team, replay: TeamReplay, envs: Any, devices: list[str]) -> None:
-        team.away = [
-            DQNAgent(team.config, team.layout, team.actions, home.seed, device, home.member)
-            for home, device in zip(team.agents, devices, strict=True)
-        ]
-        for home, away in zip(team.agents, team.away, strict=True):
-            away.count = home.count
-        super().__init__(team, replay, envs, PlainEngine)
-        self.devices = devices
-        # an agent waits for the one before it on its device: the first agents of all devices come
-        # first, then the second
-        turns = [devices[:m].count(device) for m, device in enumerate(devices)]
-        self.order = [self.engines[m] for m in sorted(range(len(turns)), key=turns.__getitem__)]
-
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        clock.start()
-        for _ in range(count):
-            launched = [(engine, engine.launch(step, clock)) for engine in self.order]
-            for engine, errors in launched:
-                engine.finish(errors)
-        for home, away in zip(self.agent.agents, self.agent.away, strict=True):
-            home.block[ONLINE].copy_(away.block[ONLINE])
-        clock.lap("update")

@@ -1,96 +1,29 @@
-"""Which engine the agents of a world learn by, and where: all in one call or one after another,
-here or over several devices, balanced by measured time."""
+"""Which engine the agents of a world learn by: all in one call or one after another."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 
-from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent
+from tenfold.algorithms.dqn.agent import ONLINE, TARGET
 from tenfold.algorithms.dqn.config import DQN, Implicit
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
-from tenfold.algorithms.dqn.fused import FusedEngine, fill, updated_actions
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart, Placed, Team, TeamReplay
+from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
+from tenfold.algorithms.kernels.dqn import FusedDQN
+from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
-from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.timing import Clock
-from tenfold.engines.choose import choose_engine
+from tenfold.core.spaces import DiscreteActions
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
-from tenfold.memory.replay import Replay
 
 # multiplications of an agent's largest product up to which one call for all is faster
 STACKED_PRODUCTS = 30_000_000
-ROWS = 16  # of a memory for measuring, beyond those that complete a return and a stack of frames
-TRIALS = 5  # updates that are measured; as many before them compile and fill caches
-
-
-def several_devices() -> list[str]:
-    """The CUDA devices, where there is more than one."""
-    count = torch.cuda.device_count()
-    return [f"cuda:{number}" for number in range(count)] if count > 1 else []
-
-
-def balance(seconds: list[list[float]]) -> list[int]:
-    """A device for every agent, from the time of an update of agent m on device d, `seconds[m][d]`:
-    the longest first, each to where it would be done earliest; of equals the first."""
-    load, chosen = [0.0] * len(seconds[0]), [0] * len(seconds)
-    for m in sorted(range(len(seconds)), key=lambda m: -min(seconds[m])):
-        chosen[m] = min(range(len(load)), key=lambda d: load[d] + seconds[m][d])
-        load[chosen[m]] += seconds[m][chosen[m]]
-    return chosen
-
-
-def update_seconds(team: Team, device: str, kind: type[PlainEngine] = PlainEngine) -> float:
-    """The median time of an update of one agent on a device, with a memory and a network that are
-    thrown away."""
-    layout = team.layout
-    config = replace(team.config, capacity=ROWS + team.config.n_step + team.config.frames)
-    agent, replay = DQNAgent(config, layout, team.actions, 0, device), Replay(config, layout, 1, 0)
-    obs = np.zeros((1, *layout.shape), layout.dtype)
-    lanes: Any = Lanes.showing(obs)
-    no = lanes.skipped
-    for _ in range(config.capacity):
-        replay.add(np.zeros(1, np.int64), lanes.reward, no, no, no, obs, obs)
-    engine, clock, found = kind(agent, replay, lanes), Clock(), []
-    for _ in range(2 * TRIALS):
-        start = perf_counter()
-        engine.update(1, 0, clock)
-        engine.sums.cpu()  # waits until it has happened
-        found.append(perf_counter() - start)
-    return median(found[TRIALS:])
-
-
-def place_agents(team: Team, devices: list[str], fused: bool) -> tuple[list[str], str]:
-    """A device for every agent and one sentence about it; none where the CPU, by its fused engine
-    or not, would be done before the last of them."""
-    here = team.members * update_seconds(team, "cpu", FusedEngine if fused else PlainEngine)
-    times = [update_seconds(team, device) for device in devices]
-    chosen = balance([times] * team.members)
-    last = max(times[d] * chosen.count(d) for d in chosen)
-    if here < last:
-        return (
-            [],
-            f"here an update of all takes {1e3 * here:.3g} ms, over {len(devices)} devices "
-            f"{1e3 * last:.3g} ms",
-        )
-    shares = [
-        f"{device} has {chosen.count(d)} at {1e3 * times[d]:.3g} ms an update"
-        for d, device in enumerate(devices)
-    ]
-    words = (
-        f"{team.members} agents over {len(devices)} devices by measured time: {', '.join(shares)}"
-    )
-    return [devices[d] for d in chosen], words
 
 
 def products(team: Team) -> int:
@@ -111,19 +44,14 @@ def products(team: Team) -> int:
 def choose_team_engine(
     run: Run, team: Team, replay: TeamReplay, envs: Environments
 ) -> tuple[Any, str]:
-    """The engine of a world's agents, and one sentence about it."""
+    """The engine of a world's agents, and one sentence about it. The choice follows from the shapes
+    alone, so that a run can be repeated."""
     single = f"is for a single agent, and {run.env} has {team.members}"
-    if run.engine not in ("auto", "cudagraph", "fused", "plain", "parallel"):
+    if run.engine not in ("auto", "cudagraph", "fused", "plain"):
         raise ConfigError("engine", f"= {run.engine} {single}: use auto or plain.")
     if run.verify:
         raise ConfigError("verify", f"= {run.verify} {single}: leave it at 0.")
-    if run.engine == "parallel":
-        if run.stack == "apart":
-            raise ConfigError(
-                "stack", "= apart does not fit engine = parallel, which learns by one call."
-            )
-        return choose_engine(run, team, replay, envs)
-    obstacle, words = FusedEngine.why_not(team), ""
+    obstacle = FusedDQN.why_not(team)
     if run.engine == "fused" and obstacle:
         raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
     if run.engine == "cudagraph" and not on_gpu(team):
@@ -132,29 +60,9 @@ def choose_team_engine(
             f"= cudagraph is for cuda, and the networks are on {team.device.type}: set device, or "
             "use plain or auto.",
         )
-    devices = several_devices() if run.device == "auto" else []
-    if devices and run.stack != "together" and run.engine != "fused":
-        places, words = place_agents(team, devices, fused=run.engine == "auto" and not obstacle)
-        if places:
-            return Placed(team, replay, envs, places), f"plain, {words}"
-    engine, choice = engine_here(run, team, replay, envs, obstacle)
-    return engine, "; ".join(filter(None, [choice, words]))
-
-
-def on_gpu(team: Team) -> bool:
-    """Whether updates of a team may be CUDA graphs."""
-    entry = algorithm("dqn").engines["cudagraph"]
-    return entry.device in ("", team.device.type)
-
-
-def engine_here(
-    run: Run, team: Team, replay: TeamReplay, envs: Any, obstacle: str
-) -> tuple[Any, str]:
-    """The same where the team is. The choice follows from the shapes alone, so that a run can be
-    repeated."""
     agents = f"{team.members} agents"
     if run.stack != "together" and run.engine in ("auto", "fused") and not obstacle:
-        engine = Apart(team, replay, envs, FusedEngine)
+        engine = Apart(team, replay, envs, FusedDQN)
         return engine, f"fused, {agents} one after another: a compiled call each"
     why = (
         f"plain, not fused: {obstacle}" if obstacle and run.engine == "auto" else "plain, as asked"
@@ -174,6 +82,12 @@ def engine_here(
         else Apart(team, replay, envs, PlainEngine)
     )
     return engine, f"{why}; {agents} {reason}"
+
+
+def on_gpu(team: Team) -> bool:
+    """Whether updates of a team may be CUDA graphs."""
+    entry = algorithm("dqn").engines["cudagraph"]
+    return entry.device in ("", team.device.type)
 
 
 def stacked(run: Run, team: Team, small: bool) -> tuple[bool, str]:

@@ -11,31 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.mappings import differing, to_mapping
+from tenfold.config.notation import differing
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
 from tenfold.runs.charts import Chart, Line, as_png, figure_of
-from tenfold.runs.files import replace_file
+from tenfold.runs.files import FolderLock, Numbered, Target, install, replace_file, turn_latest
 from tenfold.runs.folder import (
     COMPARE_KIND,
+    destination,
     is_compare,
     is_run,
+    named_after,
     origin,
     read_settings,
     write_settings,
 )
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.names import (
-    FolderLock,
-    Numbered,
-    Target,
-    destination,
-    install,
-    named_after,
-    turn_latest,
-)
 from tenfold.runs.page import (
     Link,
     Section,

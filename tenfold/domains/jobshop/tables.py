@@ -74,8 +74,8 @@ def play_entry(
     tell: Callable[[str], None],
     results: PlayerResults | None = None,
 ) -> PlayerResults:
-    """Adjacent instances of one size are given to the player together; where it draws samples, each
-    alone. Appends to `results` where they are given."""
+    """Instances of one size that stand together are played together; where the player draws
+    samples, each alone. Appends to `results` where there are any."""
     results = results or PlayerResults(entry.name, entry.samples, [], [], [])
     for (jobs, machines), group in groupby(instances, lambda i: (i.jobs, i.machines)):
         alike = list(group)
@@ -174,8 +174,8 @@ def gap_rows(
     names = list(result["players"])
     rows: list[list[Any]] = []
     for row in result["instances"]:
-        name, best = row["name"], row["best_known"]
-        name, best = (name + mark, "unknown") if best is None else (name, best)
+        known, best = row["best_known"] is not None, row["best_known"]
+        name, best = (row["name"], best) if known else (row["name"] + mark, "unknown")
         size = f"{row['jobs']}x{row['machines']}"
         cells = [cell(row, player) for player in names]
         rows.append([name, size, row["lower_bound"], best, *cells])
@@ -333,8 +333,7 @@ def shop_section(makespans: Path) -> Section | None:
         result = read_json(makespans, MAKESPANS, AGAIN)
     except UserError as error:
         return Section("", paragraph(error))
-    # earlier versions did not write the checkpoint
-    known = {"checkpoint", "step"} <= result.keys()
+    known = {"checkpoint", "step"} <= result.keys()  # earlier versions did not write them
     title = f"Schedule, {checkpoint_label(result)}" if known else "Schedule"
     best = f"best of {result['samples']}"
     cells = {

@@ -27,8 +27,7 @@ from tenfold.domains.treasure.rules import (
     picture,
     rules_of,
 )
-from tenfold.envs.adapter import Episode
-from tenfold.envs.worlds import Worlds
+from tenfold.envs.adapter import Episode, Worlds
 
 CONTESTED = 0.3  # what a treasure counts for that another agent reaches first
 RESTLESS = 0.05  # how often a wanderer turns without need

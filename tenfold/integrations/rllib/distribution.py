@@ -12,7 +12,7 @@ import torch
 from ray.rllib.core.distribution.distribution import Distribution
 from ray.rllib.core.distribution.torch.torch_distribution import TorchDeterministic
 
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 from tenfold.integrations.masked.normalise import HeadTerms, normalise
 from tenfold.ops.heads import MaskedHeads
 

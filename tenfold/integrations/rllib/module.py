@@ -22,7 +22,7 @@ from torch import nn
 
 from tenfold.config.schema import Config, Limits
 from tenfold.core.errors import ConfigError
-from tenfold.core.spaces import observation_layout
+from tenfold.core.layout import observation_layout
 from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
 from tenfold.integrations.rllib.distribution import (
     MaskedMultiCategorical,

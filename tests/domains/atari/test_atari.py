@@ -11,7 +11,7 @@ import pytest
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.atari.games import AtariEnvironments, Game
 from tenfold.envs.making import make_env, make_environments
@@ -42,7 +42,7 @@ def by_hand(envs: AtariEnvironments, lane: int, taken: np.ndarray) -> list[tuple
 
 
 def test_lives_and_games_end_with_their_true_last_observation_and_the_next_one_follows() -> None:
-    envs = make_environments(BREAKOUT, 2, 5, "scalar")
+    envs = make_environments(BREAKOUT, 2, 5)
     assert isinstance(envs, AtariEnvironments)
     taken, lost, rows, games = actions(200, 2), 0, [], []
     for given in taken:
@@ -78,7 +78,7 @@ def second_seed(envs: AtariEnvironments) -> int:
 
 def test_a_game_that_is_cut_is_truncated_and_no_life_ends_where_that_is_not_wanted() -> None:
     envs = make_environments(
-        "tenfold/Atari-v0(game=breakout, life_ends=false, max_frames=400)", 1, 0, "scalar"
+        "tenfold/Atari-v0(game=breakout, life_ends=false, max_frames=400)", 1, 0
     )
     ends = []
     for t, given in enumerate(actions(120, 1)):
@@ -97,7 +97,6 @@ def test_learners_see_clipped_rewards_and_people_the_true_scores() -> None:
             f"tenfold/Atari-v0(game=ms_pacman, max_frames=600, clip={clip}, life_ends=false)",
             2,
             1,
-            "scalar",
         )
         for clip in ("false", "true")
     )
@@ -134,7 +133,7 @@ def test_an_evaluation_plays_whole_games_for_their_true_score() -> None:
 
 def test_games_of_different_lengths_are_restored_to_the_same_frame() -> None:
     taken = actions(260, 3)
-    envs, other = (make_environments(BREAKOUT, 3, 7, "scalar") for _ in range(2))
+    envs, other = (make_environments(BREAKOUT, 3, 7) for _ in range(2))
     for given in taken[:220]:
         envs.step(given)
     assert len(set(envs.length)) > 1 and 1 in envs.episode
@@ -200,7 +199,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(arguments: str, said: str) -> None:
-    for make in (lambda name: make_environments(name, 1, 0, "scalar"), make_env):
+    for make in (lambda name: make_environments(name, 1, 0), make_env):
         with pytest.raises(UserError, match=said):
             make(f"tenfold/Atari-v0({arguments})")
 
@@ -211,7 +210,7 @@ def test_without_ale_the_extra_is_named(
     for module in ("ale_py", "ale_py.vector_env"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(EnvironmentFault, match=r"ale_py.*: pip install 'tenfold\[atari\]'"):
-        make_environments("tenfold/Atari-v0", 1, 0, "scalar")
+        make_environments("tenfold/Atari-v0", 1, 0)
     assert main(["train", "pong", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert "pip install 'tenfold[atari]'" in said and len(said.strip().splitlines()) == 1

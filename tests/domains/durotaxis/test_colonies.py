@@ -4,6 +4,7 @@ episodes, beside whom."""
 import importlib.util
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError
@@ -403,6 +404,8 @@ def test_successes_of_several_policies_count_by_their_episodes() -> None:
 
 def bench_file(name: str) -> ModuleType:
     path = Path(__file__).parents[3] / "bench" / f"{name}.py"
+    if str(path.parent) not in sys.path:  # files there import one another
+        sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(f"bench_{name}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -461,8 +464,7 @@ def test_a_run_is_benchmarked_beside_its_untrained_network(
 def test_the_readme_shows_the_untrained_network_where_it_was_played(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "bench")
-    tables = bench_file("domain_tables")
+    tables = bench_file("field_tables")
     learned = {
         "trained_on": "random",
         "mode": "ratio",
@@ -476,7 +478,7 @@ def test_the_readme_shows_the_untrained_network_where_it_was_played(
     before = learned | {"yardstick": "untrained", "steps_to_goal": 68.5}
 
     def shown(rows: list[dict[str, Any]]) -> str:
-        monkeypatch.setattr(tables, "results", lambda _: {"rows": rows})
+        monkeypatch.setattr(tables, "rows_of", lambda _: rows)
         return tables.colonies()
 
     assert shown([learned]).endswith("| random, ratio | linear (greedy) | 100.0% | 38.0 |  |  |")
@@ -540,14 +542,13 @@ def test_rows_of_a_start_replace_those_of_the_same_run() -> None:
 def test_the_table_of_starts_has_a_line_for_a_size_and_a_number_for_a_seed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "bench")
-    tables = bench_file("domain_tables")
+    tables = bench_file("field_tables")
     wide = ", init_nodes=1..60"
     rows = [start_row("as trained", "as trained", 1.0, seed, wide) for seed in (0, 1)]
     rows += [start_row(n, "300x200", rate, 0, wide) for n, rate in ((1, 0.955), (60, 1.0))]
     rows += [start_row(1, "300x200", 0.9, 1, wide), start_row(1, "900x300", 0.8, 1, wide)]
     rows += [start_row(n, "300x200", rate, 0, "") for n, rate in ((1, 0.7), (60, 0.38))]
-    monkeypatch.setattr(tables, "results", lambda _: {"rows": rows})
+    monkeypatch.setattr(tables, "rows_of", lambda _: rows)
     monkeypatch.setattr(Path, "exists", lambda _: True)
     assert tables.starts().splitlines() == [
         "| trained on, mode, first nodes | thousand steps | tried on | as trained | 1 node "

@@ -549,4 +549,4 @@ def test_a_curriculum_learns_delete_ratio_alone() -> None:
 )
 def test_impossible_worlds_are_refused_with_the_reason(arguments: str, why: str) -> None:
     with pytest.raises(EnvironmentFault, match=why):
-        make_environments(f"{NAME}({arguments})", 1, 0, "scalar", policy=True)
+        make_environments(f"{NAME}({arguments})", 1, 0, policy=True)

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.spaces import observation_layout
+from tenfold.core.layout import observation_layout
 from tenfold.domains.durotaxis.api import DurotaxisEnv, DurotaxisVectorEnv, read_row
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.envs.making import make_env, make_environments
@@ -35,7 +35,7 @@ def test_gymnasiums_checker_passes(arguments: dict[str, str | int]) -> None:
 )
 def test_an_ordinary_environment_plays_a_lanes_episode(arguments: str) -> None:
     name = f"{NAME}({arguments}, max_steps=60)"
-    envs, rng = make_environments(name, 3, 5, "scalar", policy=True), np.random.default_rng(0)
+    envs, rng = make_environments(name, 3, 5, policy=True), np.random.default_rng(0)
     assert isinstance(envs, DurotaxisEnvironments)
     env = make_env(name)
     obs, info = env.reset(seed=envs.episode_seed(1))

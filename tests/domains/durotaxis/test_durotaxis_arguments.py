@@ -39,7 +39,7 @@ def test_what_is_no_number_in_a_name_is_refused(name: str, value: str) -> None:
     with pytest.raises(
         EnvironmentFault, match=rf"^(The weight )?{name} must be a finite number, and not [^\n]+\.$"
     ):
-        make_environments(f"{NAME}({name}={value})", 1, 0, "scalar", policy=True)
+        make_environments(f"{NAME}({name}={value})", 1, 0, policy=True)
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -1,0 +1,258 @@
+"""Settings of proximal policy optimisation, and the algorithm as the registry lists it.
+
+No torch here, so that help and errors appear at once.
+"""
+
+from dataclasses import dataclass, field
+from math import isfinite
+from operator import lt
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tenfold.config.agent import AgentConfig
+from tenfold.config.notation import show
+from tenfold.config.options import PolicyNet, Schedule
+from tenfold.config.schema import Count, NotNegative, Positive, Share
+from tenfold.core.errors import ConfigError
+from tenfold.core.protocols import Algorithm
+from tenfold.engines.choose import engine_table
+
+if TYPE_CHECKING:
+    from tenfold.algorithms.ppo import PPOAgent
+    from tenfold.algorithms.ppo_learner import PPOActing
+    from tenfold.config.run import Run
+    from tenfold.core.layout import ObsLayout
+    from tenfold.core.protocols import EnvSpec, Learner
+    from tenfold.core.spaces import PolicyActions
+    from tenfold.envs.adapter import Environments
+
+MINIBATCH = 64  # steps of a minibatch, where the settings do not say how many there are
+
+
+@dataclass(frozen=True)
+class PPO(AgentConfig):
+    """Proximal policy optimisation: discrete, masked, continuous and mixed actions in one joint
+    probability."""
+
+    can_sample: ClassVar[bool] = True
+
+    name: Literal["ppo"] = "ppo"
+    """which agent"""
+    gamma: Share = 0.99
+    """discount of the next step's value"""
+    lam: Share = 0.95
+    """lambda of the generalised advantage estimate: 0 trusts the value, 1 the return"""
+    lr: Schedule = 3e-4
+    """learning rate of Adam: a number, linear(start, end, steps), exponential(start, end, steps) or
+    a function of one's own"""
+    adam_eps: Positive = 1e-5
+    """Adam's denominator offset"""
+    horizon: Count = 2048
+    """steps of every environment between two learning phases"""
+    epochs: Count = 10
+    """times each step of a learning phase is learned from"""
+    minibatches: Count | None = None
+    """parts an epoch is divided into, one gradient update each; none: as many as make parts of 64
+    steps"""
+    clip: Positive = 0.2
+    """how far the ratio of new to old probability counts, up and down"""
+    value_clip: Positive | None = None
+    """how far a value may move from the one at acting before its loss stops counting, or none"""
+    value_weight: NotNegative = 0.5
+    """weight of the value's loss beside the policy's"""
+    entropy: NotNegative = 0.0
+    """weight of the policy's entropy in the loss"""
+    clip_norm: Positive | None = 0.5
+    """longest gradient (Euclidean norm over all parameters), or none"""
+    target_kl: Positive | None = None
+    """a learning phase ends early after an epoch whose mean KL divergence from the acting policy
+    exceeds this, or none"""
+    normalize_advantage: bool = True
+    """advantages of a learning phase are shifted and scaled to mean 0 and deviation 1"""
+    advantage_of: Literal["components", "total"] = "components"
+    """where rewards come in components, each with a value of its own: the weighted sum of their
+    advantages counts, or the advantage of the total"""
+    normalize_obs: bool = False
+    """observations are shifted and scaled by their running mean and deviation, which the checkpoint
+    keeps"""
+    reward_scale: Positive = 1.0
+    """rewards are multiplied by this before learning; returns are reported as they are"""
+    baseline: Literal["value", "counterfactual"] = "value"
+    """what an action is compared with: the state's value, or for each component the mean over its
+    alternatives"""
+    squash: bool = False
+    """continuous actions pass through tanh into their bounds, instead of being cut at them"""
+    std: Positive = 1.0
+    """deviation of continuous actions at the start"""
+    least_std: Positive = 0.05
+    """deviation below which a graph policy, whose deviations depend on what it sees, cannot go"""
+    on_empty: Literal["raise", "absent"] = "raise"
+    """a component without an allowed option: raise an error, or leave it out of action and loss"""
+    net: PolicyNet = field(default_factory=PolicyNet)
+    """policy and value are two such networks"""
+
+    def parts(self, rows: int) -> int:
+        """Minibatches of an epoch over `rows` steps."""
+        return self.minibatches or max(1, rows // MINIBATCH)
+
+    def check(self) -> None:
+        if self.squash and self.baseline == "counterfactual":
+            raise ConfigError(
+                "baseline",
+                "= counterfactual is for discrete actions, and squash for continuous ones.",
+            )
+
+    def check_spaces(
+        self, layout: "ObsLayout", actions: "PolicyActions", components: int = 0
+    ) -> None:
+        """Refuses settings that do not fit the spaces, or rewards in components."""
+        hidden, memory, heads = self.net.hidden, self.net.memory, self.net.attention
+        counterfactual = self.baseline == "counterfactual"
+        bounds = [*actions.low, *actions.high]
+        uneven = not hidden or len(set(hidden)) > 1 or hidden[0] % heads
+        refusals = (
+            (
+                layout.graph and uneven,
+                "agent.net.hidden",
+                f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
+                f"multiple of net.attention = {heads}.",
+            ),
+            (
+                layout.graph and memory,
+                "agent.net.memory",
+                f"= {memory} does not fit: the observations are graphs, whose nodes come "
+                "and go; leave it out.",
+            ),
+            (
+                counterfactual and memory,
+                "agent.net.memory",
+                f"= {memory} does not go with counterfactual baselines, whose critic "
+                "remembers nothing: set agent.baseline to value.",
+            ),
+            (
+                actions.gates and self.on_empty != "absent",
+                "agent.on_empty",
+                "= raise does not fit: this environment has choices that may be absent; set it to "
+                "absent.",
+            ),
+            (
+                self.squash and not actions.low,
+                "agent.squash",
+                "= true is for continuous actions, and this environment has none: leave it out.",
+            ),
+            (
+                self.squash and not all(map(isfinite, bounds)),
+                "agent.squash",
+                "= true needs bounded actions, and this environment's have no bounds.",
+            ),
+            (
+                self.squash and not all(map(lt, actions.low, actions.high)),
+                "agent.squash",
+                "= true needs room between the bounds, and one action has none.",
+            ),
+            (
+                counterfactual and (actions.low or not actions.sizes),
+                "agent.baseline",
+                "= counterfactual compares discrete alternatives, and this environment has "
+                "continuous actions: use value.",
+            ),
+            (
+                counterfactual and components,
+                "agent.baseline",
+                "= counterfactual values one reward, and this environment's come in components: "
+                "use value.",
+            ),
+            (
+                counterfactual and self.net.encoder != "mlp",
+                "agent.baseline",
+                "= counterfactual needs vector observations: use value.",
+            ),
+        )
+        for refused, key, why in refusals:
+            if refused:
+                raise ConfigError(key, why)
+
+    def check_run(self, run: "Run") -> None:
+        super().check_run(run)
+        if self.horizon * run.num_envs * run.actors < (self.minibatches or 1):
+            raise ConfigError(
+                "agent.minibatches",
+                f"= {self.minibatches} is more than the {self.horizon} x "
+                f"{run.num_envs * run.actors} steps of a learning phase: raise agent.horizon "
+                "or num_envs.",
+            )
+
+    def first_update(self, run: "Run") -> tuple[int, str]:
+        steps = self.horizon * run.num_envs * run.actors
+        return steps, f"a rollout of agent.horizon = {self.horizon:,}"
+
+
+class PolicyOptimisation(Algorithm):
+    """PPO, in environments with any kind of action."""
+
+    name = "ppo"
+    config = PPO
+    engines = engine_table(
+        fused="tenfold.algorithms.ppo_fused:FusedPPO",
+        compiled="tenfold.algorithms.ppo:CompiledPPO",
+        plain="tenfold.algorithms.ppo:PlainPPO",
+        cudagraph="tenfold.algorithms.ppo_cudagraph:GraphPPO",
+        resident="tenfold.algorithms.ppo_resident:ResidentPPO",
+    )
+    reads_masks = True
+    on_policy = True
+
+    def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":
+        from tenfold.algorithms.ppo import PPOAgent
+        from tenfold.core.spaces import policy_actions
+
+        settings: Any = run.agent
+        actions = policy_actions(spec.action_space, run.env)
+        device = "cpu" if run.device == "auto" else run.device
+        components = len(spec.component_names)
+        agent = PPOAgent(settings, spec.layout, actions, run.seed, device, components)
+        agent.masked = spec.masked
+        return agent
+
+    def make_learner(self, run: "Run") -> "Learner":
+        from tenfold.algorithms.ppo_learner import PPOLearner
+
+        return PPOLearner(run)
+
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
+        """What an actor adds to a row."""
+        from tenfold.core.spaces import policy_actions
+
+        settings: Any = run.agent
+        actions, lanes = policy_actions(envs.action_space, run.env), envs.num_envs
+        components = len(envs.component_names)
+        fields: dict[str, Any] = {
+            "chosen": ((lanes, len(actions.sizes)), "int64"),
+            "real": ((lanes, len(actions.low)), "float32"),
+            "log_p": ((lanes,), "float32"),
+            "value": ((lanes, 1 + components) if components else (lanes,), "float32"),
+        }
+        if components:
+            fields["components"] = ((lanes, components), "float32")
+        if envs.mask is not None:
+            fields["mask"] = (envs.mask.shape, "bool")
+        if memory := settings.net.memory:  # before the row, and behind it
+            size = 2 * memory.size * memory.kinds
+            fields |= dict.fromkeys(("memory", "following"), ((lanes, size), "float32"))
+        return fields
+
+    def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "PPOActing":
+        from tenfold.algorithms.ppo_learner import PPOActing
+
+        return PPOActing(agent, envs)
+
+    def exported(self, agent: Any, sample: bool) -> Any:
+        from tenfold.algorithms.ppo_policy import TracedPolicy
+
+        return TracedPolicy(agent, sample)
+
+    def networks(self, settings: Any) -> int:
+        """Networks of the settings' size that an agent has."""
+        return 2 + (settings.baseline == "counterfactual")
+
+
+ALGORITHMS = (PolicyOptimisation(),)

@@ -1,0 +1,313 @@
+"""Layers of networks. Every layer takes an optional leading member dimension: M networks in
+one call.
+
+Weights keep torch's layout, (out, in) or (M, out, in). Initial values are drawn from the
+counter-based generator in the order of `parameters()`, each member from its own seed, so member i
+starts as it would alone.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tenfold.config.options import Net
+from tenfold.core.pairs import pair
+from tenfold.ops.qlearning import tensor
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "elu": F.elu,
+}
+# channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
+CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
+LONG = 64  # numbers of a row from which products are faster
+
+
+class LayerMode:
+    """Which library functions layers call. By products, on a GPU and in float32, convolutions
+    of small images are faster (those that can be repeated bit for bit much faster), and so are
+    products over long rows without the bias; the numbers are the same but for rounding."""
+
+    by_products = False
+
+
+@contextmanager
+def products_instead(enabled: bool = True) -> Iterator[None]:
+    """Layers inside run by products."""
+    before, LayerMode.by_products = LayerMode.by_products, enabled
+    try:
+        yield
+    finally:
+        LayerMode.by_products = before
+
+
+def linear_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for m, b, i, o in ((1, 1, 1, 1), (3, 5, 4, 2), (8, 32, 16, 7)):
+        yield tensor(rng, dtype, m, b, i), tensor(rng, dtype, m, o, i), tensor(rng, dtype, m, o)
+
+
+def linear_reference(x, weight, bias):
+    """One member at a time."""
+    return torch.stack([F.linear(x[m], weight[m], bias[m]) for m in range(len(x))])
+
+
+@pair(
+    linear_reference,
+    linear_examples,
+    rtol=1e-5,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2),
+)
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """x·Wᵀ + b for all members at once: [M, B, in] -> [M, B, out]; without members, [B, in] -> [B,
+    out]."""
+    if weight.dim() == 2:
+        if LayerMode.by_products and weight.shape[1] >= LONG:
+            return torch.mm(x, weight.t()) + bias
+        return F.linear(x, weight, bias)
+    return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+
+
+def convolve_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for m, b, c, o, size, stride in ((1, 1, 1, 1, 3, 1), (3, 2, 2, 4, 7, 2)):
+        yield (
+            tensor(rng, dtype, m, b, c, size, size),
+            tensor(rng, dtype, m, o, c, 3, 3),
+            tensor(rng, dtype, m, o),
+            stride,
+        )
+
+
+def convolve_reference(x, weight, bias, stride):
+    return torch.stack([F.conv2d(x[m], weight[m], bias[m], stride) for m in range(len(x))])
+
+
+@pair(
+    convolve_reference,
+    convolve_examples,
+    rtol=1e-4,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2),
+)
+def convolve(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int
+) -> torch.Tensor:
+    """Members as groups of one convolution: [M, B, C, H, W] -> [M, B, O, H', W']."""
+    if weight.dim() == 4:
+        if LayerMode.by_products:
+            return convolve_by_products(x, weight, bias, stride)
+        return F.conv2d(x, weight, bias, stride)
+    m, b, c = x.shape[:3]
+    together = x.transpose(0, 1).reshape(b, m * c, *x.shape[3:])
+    out = F.conv2d(together, weight.flatten(0, 1), bias.flatten(), stride, groups=m)
+    return out.view(b, m, -1, *out.shape[2:]).transpose(0, 1)
+
+
+def noisy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, i, o in (((), 1, 1), ((), 4, 3), ((2,), 3, 5)):
+        yield (
+            tensor(rng, dtype, *lead, o, i),
+            tensor(rng, dtype, *lead, o, i),
+            tensor(rng, dtype, *lead, o),
+            tensor(rng, dtype, *lead, o),
+            tensor(rng, dtype, *lead, i + o),
+        )
+
+
+def noisy_reference(weight, weight_sigma, bias, bias_sigma, noise):
+    """Fortunato et al. (2018): w_oi = μ_oi + σ_oi f(ε_o) f(ε_i), b_o = μ_o + σ_o f(ε_o), f(x) =
+    sign(x)√|x|."""
+    if weight.dim() == 3:
+        each = [
+            noisy_reference(*parts)
+            for parts in zip(weight, weight_sigma, bias, bias_sigma, noise, strict=True)
+        ]
+        return torch.stack([w for w, _ in each]), torch.stack([b for _, b in each])
+    scaled = [math.copysign(math.sqrt(abs(x)), x) for x in noise.tolist()]
+    o, i = weight.shape
+    w = [
+        torch.stack(
+            [weight[a, b] + weight_sigma[a, b] * scaled[i + a] * scaled[b] for b in range(i)]
+        )
+        for a in range(o)
+    ]
+    return torch.stack(w), torch.stack([bias[a] + bias_sigma[a] * scaled[i + a] for a in range(o)])
+
+
+@pair(
+    noisy_reference,
+    noisy_examples,
+    rtol=1e-5,
+    atol=1e-6,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+)
+def noisy_weights(
+    weight: torch.Tensor,
+    weight_sigma: torch.Tensor,
+    bias: torch.Tensor,
+    bias_sigma: torch.Tensor,
+    noise: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights and biases under one noise vector [..., in + out]."""
+    scaled = noise.sign() * noise.abs().sqrt()
+    into, out = scaled[..., None, : weight.shape[-1]], scaled[..., weight.shape[-1] :, None]
+    return weight + weight_sigma * (out * into), bias + bias_sigma * out.squeeze(-1)
+
+
+class Layer(nn.Module):
+    """Fully connected (`kernel` 0) or convolutional, plain or noisy."""
+
+    def __init__(
+        self,
+        into: int,
+        out: int,
+        members: int | None,
+        kernel: int = 0,
+        stride: int = 1,
+        sigma: float = 0.0,
+    ) -> None:
+        super().__init__()
+        lead = () if members is None else (members,)
+        shape = (*lead, out, into, kernel, kernel) if kernel else (*lead, out, into)
+        self.stride, self.bound = stride, 1 / math.sqrt(into * max(kernel, 1) ** 2)
+        self.weight, self.bias = (
+            nn.Parameter(torch.zeros(shape)),
+            nn.Parameter(torch.zeros(*lead, out)),
+        )
+        self.sigma = sigma
+        self.noise_size = into + out if sigma else 0
+        if sigma:
+            self.weight_sigma, self.bias_sigma = (
+                nn.Parameter(torch.zeros(shape)),
+                nn.Parameter(torch.zeros(*lead, out)),
+            )
+
+    def forward(self, x: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
+        weight, bias = self.weight, self.bias
+        if self.sigma and noise is not None:
+            weight, bias = noisy_weights(weight, self.weight_sigma, bias, self.bias_sigma, noise)
+        if self.stride:
+            return convolve(x, weight, bias, self.stride)
+        return linear(x, weight, bias)
+
+
+def layers_of(
+    shape: tuple[int, ...],
+    outputs: int,
+    net: Net,
+    members: int | None = None,
+    sigma: float = 0.0,
+    beside: int = 0,
+) -> tuple[nn.ModuleList, nn.ModuleList, tuple[int, ...]]:
+    """Convolutions if the input is an image, then fully connected layers, and the sizes of these.
+    `beside`: numbers that the first of them reads besides."""
+    convolutions, width = [], math.prod(shape)
+    if len(shape) == 3:
+        channels, *sides = shape
+        for out, kernel, stride in CONVOLUTIONS[net.encoder]:
+            convolutions.append(Layer(channels, out, members, kernel, stride))
+            channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
+        width = channels * math.prod(sides)
+    sizes = (width + beside, *net.hidden, outputs)
+    connected = (Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(sizes))
+    return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
+
+
+def patch_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b, c, o, side, size, stride in ((1, 1, 1, 3, 3, 1), (3, 2, 4, 9, 3, 2), (2, 3, 5, 8, 4, 4)):
+        x, weight = tensor(rng, dtype, b, c, side, side), tensor(rng, dtype, o, c, size, size)
+        yield x, weight, tensor(rng, dtype, o), stride
+
+
+@pair(
+    F.conv2d,
+    patch_examples,
+    rtol=1e-4,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2),
+)
+def convolve_by_products(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int
+) -> torch.Tensor:
+    """A convolution as one product, [B, C, H, W] -> [B, O, H', W']: each patch of the image is a
+    row."""
+    size = weight.shape[-1]
+    patches = x.unfold(2, size, stride).unfold(3, size, stride).permute(0, 2, 3, 1, 4, 5)
+    batch, height, width = patches.shape[:3]
+    rows = patches.reshape(batch * height * width, -1)
+    output = torch.addmm(bias, rows, weight.flatten(1).t())
+    return output.view(batch, height, width, -1).permute(0, 3, 1, 2)
+
+
+# implicit quantiles (Dabney et al., 2018, IQN): the network is asked for the quantile at a fraction
+# τ of the return's distribution, drawn anew each time, instead of giving N fixed ones:
+#     Z_τ(s, a) = head(ψ(s) ⊙ φ(τ)),   φ(τ) = ReLU(W c(τ) + b),   c_i(τ) = cos(π i τ), i = 0 … n − 1
+
+
+def cosine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, n in (((1, 1), 1), ((5, 3), 4), ((2, 3, 4), 64)):
+        yield torch.from_numpy(rng.random(lead).astype(dtype)), n
+
+
+def cosines_reference(fractions, n):
+    rows = [
+        [math.cos(math.pi * i * float(fraction)) for i in range(n)]
+        for fraction in fractions.flatten()
+    ]
+    return torch.tensor(rows, dtype=fractions.dtype).view(*fractions.shape[:-2], -1, n)
+
+
+@pair(cosines_reference, cosine_examples, rtol=1e-5, atol=2e-5, dtypes=("float32", "float64"))
+def cosines(fractions: torch.Tensor, n: int) -> torch.Tensor:
+    """cos(π i τ) for i = 0 … n − 1, a row for each fraction: [..., B, N] -> [..., B·N, n]."""
+    frequency = math.pi * torch.arange(n, dtype=fractions.dtype, device=fractions.device)
+    return torch.cos(fractions[..., None] * frequency).flatten(-3, -2)
+
+
+def join_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, b, n, f in (((), 1, 1, 1), ((), 4, 3, 5), ((2,), 3, 4, 6)):
+        for items in (b, 1):
+            yield tensor(rng, dtype, *lead, b, f), tensor(rng, dtype, *lead, items * n, f), n
+
+
+def join_reference(features, sums, n):
+    if features.dim() > 2:
+        return torch.stack(
+            [join_reference(*member, n) for member in zip(features, sums, strict=True)]
+        )
+    # of an item's rows among the sums
+    first = [0 if len(sums) == n else b * n for b in range(len(features))]
+    return torch.stack(
+        [
+            features[b] * sums[first[b] + i].clamp(min=0)
+            for b in range(len(features))
+            for i in range(n)
+        ]
+    )
+
+
+@pair(
+    join_reference,
+    join_examples,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+    rtol=1e-6,
+    atol=1e-6,
+)
+def join(features: torch.Tensor, sums: torch.Tensor, n: int) -> torch.Tensor:
+    """ψ ⊙ ReLU(sums) for every item and fraction: features [..., B, F], sums of the embedding's
+    layer [..., B·N, F], or [..., N, F] where all items share the fractions -> [..., B·N, F]."""
+    embedded = torch.relu(sums).unflatten(-2, (-1, n))
+    return (features[..., None, :] * embedded).flatten(-3, -2)
