@@ -10,8 +10,7 @@ from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import counterfactual, gaussian
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.nodes import NodeChoices, NodeOutputs
-from tenfold.ops.segments import segment_sum
+from tenfold.ops.segments import NodeChoices, NodeOutputs, segment_sum
 
 if TYPE_CHECKING:  # a type alone
     from tenfold.algorithms.ppo_settings import PPO

@@ -15,10 +15,9 @@ from tenfold.algorithms.fused_replay import (
 from tenfold.core.kernels import as_numbers, kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.engines.fusing import zeros
-from tenfold.ops.categorical import base_of, mean_of, softmax_of
 from tenfold.ops.mlp import mlp_forward, parameter_count
 from tenfold.ops.noise import fill_factors, noisy_parameters
-from tenfold.ops.td import value_of
+from tenfold.ops.td import base_of, mean_of, softmax_of, value_of
 
 # its own places in `rule`
 (

@@ -58,10 +58,9 @@ from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
-from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
-from tenfold.ops.td import mean_size, td_gradient
+from tenfold.ops.td import categorical_gradient, mean_size, td_gradient
 
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)

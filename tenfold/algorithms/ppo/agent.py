@@ -37,7 +37,7 @@ from tenfold.nets.policy_loss import PolicyLearning
 from tenfold.nets.q_network import fit_encoder
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.nodes import NodeChoices
+from tenfold.ops.segments import NodeChoices
 
 SAID_AT_ONCE = 512  # rows, where all of a rollout would be too much
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`

@@ -14,7 +14,7 @@ from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.nets.recurrent import RecurrentNetwork
-from tenfold.ops.nodes import NodeChoices
+from tenfold.ops.segments import NodeChoices
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from tenfold.core.pairs import pair
 from tenfold.ops import gaussian
-from tenfold.ops.device.language import available, device, gpu_kernel, padded
+from tenfold.ops.device.language import device_pair, gpu_kernel, padded
+from tenfold.ops.device.policy import log_softmax
 from tenfold.ops.heads import MaskedHeads
 
 ROWS = 16  # of a program
@@ -23,7 +23,7 @@ LOG_P, ADVANTAGE, WEIGHT, VALUE, TARGET, REAL = range(6)
 HALF_LOG_TAU = tl.constexpr(gaussian.HALF_LOG_TAU)
 
 
-class PolicyShape(NamedTuple):
+class PolicyLossShape(NamedTuple):
     """What the kernel is compiled for."""
 
     sizes: tuple[int, ...]  # of the components
@@ -70,7 +70,7 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         tensors = (
             torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3)
         )
-        shape = PolicyShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
+        shape = PolicyLossShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
         yield *tensors, given, shape
 
 
@@ -114,14 +114,8 @@ def head_of(output, mask, item, row, here, start, size, H: tl.constexpr):
     x = tl.load(output + item[:, None] * H[0] + start + k, mask=inside, other=0.0)
     if H[3]:
         inside &= tl.load(mask + row[:, None] * H[1] + start + k, mask=inside, other=0) != 0
-    x = tl.where(inside, x, float("-inf"))
-    top = tl.max(x, 1)
-    some = top > float("-inf")
-    top = tl.where(some, top, 0.0)
-    power = tl.where(inside, tl.exp(x - top[:, None]), 0.0)
-    total = tl.where(some, tl.sum(power, 1), 1.0)
-    log_p = tl.where(inside, x - top[:, None] - tl.log(total)[:, None], 0.0)
-    return log_p, power / total[:, None], inside
+    log_p = tl.where(inside, log_softmax(x, inside), 0.0)
+    return log_p, tl.where(inside, tl.exp(log_p), 0.0), inside
 
 
 @gpu_kernel
@@ -227,22 +221,20 @@ def policy_kernel(
     tl.store(out + 4, tl.sum(weight * far, 0))
 
 
-@pair(
+@device_pair(
     policy_derivative_reference,
     policy_examples,
+    "ops.device.policy_loss.policy_derivative",
     rtol=1e-4,
     atol=2e-6,
-    when=available,
-    name="ops.device.policy_loss.policy_derivative",
 )
-def policy_derivative_anywhere(*given: Any) -> Any:
-    *tensors, rows, shape = given
-    moved = [tensor.to(device()) for tensor in (*tensors, *rows)]
-    offsets = head_offsets(shape, device())
-    return policy_derivative(*moved[:3], PolicyRows(*moved[3:]), offsets, shape)
+def policy_derivative_of_rows(output, value, log_std, rows, shape):
+    return policy_derivative(
+        output, value, log_std, rows, head_offsets(shape, output.device), shape
+    )
 
 
-def head_offsets(shape: PolicyShape, where: Any) -> torch.Tensor:
+def head_offsets(shape: PolicyLossShape, where: Any) -> torch.Tensor:
     """Where each component's options begin, and where the last one's end."""
     return torch.tensor([0, *np.cumsum(shape.sizes)], dtype=torch.int64, device=where)
 
@@ -253,7 +245,7 @@ def policy_derivative(
     log_std: torch.Tensor,
     rows: PolicyRows,
     offsets: torch.Tensor,
-    shape: PolicyShape,
+    shape: PolicyLossShape,
 ) -> tuple[torch.Tensor, ...]:
     """(derivative of the loss by logits and means [B, M + D], by the value [B], by the deviations'
     logarithms [D], [policy loss, value loss, entropy, KL divergence, share of clipped ratios])."""
