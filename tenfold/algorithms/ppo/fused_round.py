@@ -33,7 +33,7 @@ from tenfold.envs.control_tasks import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.mlp import mlp_forward, parameter_total
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
-from tenfold.ops.policy import draw_action
+from tenfold.ops.surrogate import draw_action
 
 # parts of a round, to be added up
 STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8

@@ -1,5 +1,5 @@
-"""`ops.policy` and `ops.surrogate` in Triton: actions drawn from a policy's output, their
-probability, and the slope of the loss by the output.
+"""`ops.surrogate` in Triton: actions drawn from a policy's output, their probability, and the slope
+of the loss by the output; and what launches for masked components alone are made of.
 
 Output is [rows, columns]: the logits of all components one after another, then the means, padded.
 Of an action's components and numbers each is a tensor [rows] in a tuple.
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import triton.language as tl
 
-from tenfold.ops import policy
+from tenfold.ops import surrogate
 from tenfold.ops.device.language import gpu_kernel, uniform
 
-HALF_LOG_TAU = tl.constexpr(float(policy.HALF_LOG_TAU))
-SMALLEST = tl.constexpr(float(policy.SMALLEST))
+HALF_LOG_TAU = tl.constexpr(float(surrogate.HALF_LOG_TAU))
+SMALLEST = tl.constexpr(float(surrogate.SMALLEST))
 TAU = tl.constexpr(6.283185307179586)
 
 
