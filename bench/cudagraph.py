@@ -19,7 +19,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
 from tenfold.engines.plain import Lanes
 from tenfold.memory.replay import Replay

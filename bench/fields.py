@@ -24,14 +24,15 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from tenfold.config.run import named  # noqa: E402
+from tenfold.config.files import named  # noqa: E402
 from tenfold.core.system import (  # noqa: E402
     machine_card,
     set_threads,
     versions,
 )
 from tenfold.domains.dynamics.learner import ExplorerLearner  # noqa: E402
-from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings  # noqa: E402
+from tenfold.domains.dynamics.model_metrics import evaluate_model  # noqa: E402
+from tenfold.domains.dynamics.validation import random_recordings  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "fields.json"
 FIELDS = (

@@ -12,8 +12,8 @@ import torch
 from measure import row, timed_row
 
 from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.config.nets import PolicyNet
-from tenfold.config.run import named
+from tenfold.config.files import named
+from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import Part, episodes
+from tenfold.actors.actor import TransitionBatch, episodes
 from tenfold.algorithms.learner import MANY, ActorLearner
 from tenfold.envs.adapter import Episode
 
@@ -72,7 +72,7 @@ class RolloutLearner(ActorLearner):
             return 1
         return min(self.left, self.pool.rounds_until(self.step, self.next_save()))
 
-    def take(self, part: Part) -> None:
+    def take(self, part: TransitionBatch) -> None:
         """What an actor brought, into the rollout's current row and the latest step of all."""
         envs: Any = self.envs
         for name, array in self.acted().items():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value
 
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled, adam_numbers, pure_adam, views_of
 from tenfold.engines.replay import ReplayEngine, ReplayLockstep, Tensors

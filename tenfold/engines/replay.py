@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.replay import Prioritized, Uniform
-from tenfold.config.schedules import value_at
+from tenfold.config.options import Prioritized, Uniform, value_at
 from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Lockstep, distance
 from tenfold.engines.plain import AutogradEngine

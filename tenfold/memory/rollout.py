@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenfold.core.kernels import kernel
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import require_memory
 from tenfold.ops.returns import gae_into, gae_reference
 from tenfold.ops.rewards import gae_components

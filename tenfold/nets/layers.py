@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.core.pairs import pair
 from tenfold.ops.qlearning import tensor
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.random import Purpose, draw_bits, fill_normal, key
 from tenfold.core.registry import own

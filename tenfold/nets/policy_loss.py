@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import PolicyActions
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import counterfactual, gaussian

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import torch
 
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import NATURE_SIDE, ObsLayout
 from tenfold.core.random import Purpose, fill_uniform, key

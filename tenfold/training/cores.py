@@ -4,11 +4,11 @@ import os
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tenfold.actors.pools import PAYS
+from tenfold.actors.pool import PAYS
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.given import OWN
 from tenfold.core.protocols import Learner
+from tenfold.core.user_envs import OWN
 
 SHARE = 0.5  # of the time of training, from which the environments are what it waits for
 MOST = 8  # actors that are suggested where a run has one environment

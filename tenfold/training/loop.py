@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
-from tenfold.config.mappings import merge
-from tenfold.config.run import Run, settings_of
-from tenfold.config.trust import Trust, require_trust, require_trusted_cluster
+from tenfold.config.files import Trust, require_trust, require_trusted_cluster, settings_of
+from tenfold.config.notation import merge
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt
+from tenfold.core.user_envs import lend
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
 from tenfold.runs.files import Target, turn_latest

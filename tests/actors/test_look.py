@@ -10,7 +10,8 @@ from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.spaces import ObsLayout, policy_actions
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import policy_actions
 from tenfold.memory.rollout import Rollout
 
 AGENT = {"name": "ppo", "horizon": 4, "epochs": 1, "minibatches": 1, "net": {"hidden": [16]}}

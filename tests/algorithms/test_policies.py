@@ -294,7 +294,8 @@ def test_act_takes_the_mask_that_comes_with_the_observation_and_batches_as_vecto
 
     from tenfold.algorithms.ppo.agent import PPOAgent
     from tenfold.algorithms.ppo_settings import PPO
-    from tenfold.core.spaces import observation_layout, policy_actions
+    from tenfold.core.layout import observation_layout
+    from tenfold.core.spaces import policy_actions
 
     seen = spaces.Dict(
         {

@@ -16,8 +16,9 @@ from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.layout import observation_layout
 from tenfold.core.random import Purpose, key
-from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.core.spaces import policy_actions
 from tenfold.engines.lockstep import Mismatch
 from tenfold.ops.surrogate import draw_action, evaluated
 

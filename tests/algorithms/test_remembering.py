@@ -19,8 +19,9 @@ from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.layout import observation_layout
 from tenfold.core.random import Purpose
-from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.core.spaces import policy_actions
 from tenfold.evaluation.player import play
 from tenfold.memory.rollout import pieces_of
 from tenfold.training.learners import make_learner

@@ -15,8 +15,8 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock

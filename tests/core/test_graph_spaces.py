@@ -13,10 +13,10 @@ from gymnasium.spaces import GraphInstance
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.nets import PolicyNet
+from tenfold.config.options import PolicyNet
 from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.graph_spaces import BoundedGraph, GraphSize, write_graph
-from tenfold.core.spaces import observation_layout
+from tenfold.core.layout import observation_layout
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs

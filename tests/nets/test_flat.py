@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.nets.q_network import QNetwork
 
 

@@ -9,10 +9,11 @@ import torch
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.q_network import QNetwork
 
 

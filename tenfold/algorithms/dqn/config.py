@@ -6,10 +6,8 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from tenfold.config.nets import Net
 from tenfold.config.notation import show
-from tenfold.config.replay import Prioritized, Replayed, Uniform
-from tenfold.config.schedules import Linear, Schedule, exceeds
+from tenfold.config.options import Linear, Net, Prioritized, Replayed, Schedule, Uniform, exceeds
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 

@@ -9,7 +9,7 @@ import torch
 
 from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import Hard
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled

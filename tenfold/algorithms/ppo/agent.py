@@ -19,7 +19,6 @@ from tenfold.algorithms.agent import (
     refuse_empty,
     refuse_state,
 )
-from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.ppo.network import (
     check_settings,
     make_network,
@@ -27,10 +26,12 @@ from tenfold.algorithms.ppo.network import (
     told_to_user,
 )
 from tenfold.algorithms.ppo_settings import PPO
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.spaces import PolicyActions
+from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy_loss import PolicyLearning

@@ -14,11 +14,11 @@ import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.rollout import Rollout
-from tenfold.memory.staging import Parcel, Shapes
+from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
@@ -47,7 +47,9 @@ class GraphPPO(Captured, PlainPPO):
             for name, rows in self.rows.items()
             if name not in NUMBERS
         }
-        self.phase = Parcel(device, {"numbers": ((count, width), np.float32), **shapes}, depth=1)
+        self.phase = StagingBuffer(
+            device, {"numbers": ((count, width), np.float32), **shapes}, depth=1
+        )
         # of counterfactual baselines
         self.static: Tensors = {}
         if agent.online.critic is not None:
@@ -59,7 +61,7 @@ class GraphPPO(Captured, PlainPPO):
         self.acting = self.make_acting()
         self.shape = self.kernel_shape()
 
-    def make_sent(self) -> Parcel:
+    def make_sent(self) -> StagingBuffer:
         """What minibatches are given."""
         sizes, rollout = np.diff(self.bounds), self.rollout
         self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
@@ -68,7 +70,9 @@ class GraphPPO(Captured, PlainPPO):
         shapes |= {"state": ((self.size, rollout.held), np.float32), "before": ((), np.float32)}
         if self.uneven:
             shapes["there"] = (rows,), np.float32
-        return Parcel(self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2)
+        return StagingBuffer(
+            self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2
+        )
 
     def unchecked_agent(self) -> Any:
         return unchecked(self.agent)
@@ -250,7 +254,7 @@ class GraphPPO(Captured, PlainPPO):
         self.wait()
         return found["value"].numpy()
 
-    def make_acting(self) -> tuple[Parcel, Tensors]:
+    def make_acting(self) -> tuple[StagingBuffer, Tensors]:
         """What acting is given, and where its results arrive, in the order of `chosen_by`."""
         rollout, lanes = self.rollout, self.rollout.obs.shape[1]
         arrays = {"rows": rollout.obs[0], "state": rollout.memory}
@@ -264,7 +268,7 @@ class GraphPPO(Captured, PlainPPO):
             told["following"] = rollout.following
         kinds = {name: torch.from_numpy(array) for name, array in told.items()}
         found = {name: self.host(*kind.shape, dtype=kind.dtype) for name, kind in kinds.items()}
-        return Parcel(self.agent.device, shapes, depth=1), found
+        return StagingBuffer(self.agent.device, shapes, depth=1), found
 
     @torch.no_grad()
     def act_there(self) -> None:

@@ -40,7 +40,7 @@ from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
 from tenfold.core.tables import table_of
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fusing import PATIENCE, SPENT
+from tenfold.engines.fused import PATIENCE, SPENT
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments

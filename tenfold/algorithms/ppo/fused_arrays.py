@@ -8,7 +8,7 @@ from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
 from tenfold.core.tables import B1, B2, B3, D1, F1, F2, F3, I1, I2, I3, U1, opener
-from tenfold.engines.fusing import SPENT, zeros
+from tenfold.engines.fused import SPENT, zeros
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.nets.policy import PolicyNetwork

@@ -24,7 +24,7 @@ from tenfold.algorithms.ppo.fused_learning import (
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
 from tenfold.core.kernels import kernel
 from tenfold.core.tables import F1, F2, F3, I1, opener
-from tenfold.engines.fusing import zeros
+from tenfold.engines.fused import zeros
 from tenfold.memory.rollout import Rollout
 from tenfold.ops.mlp import (
     RELU,

@@ -31,7 +31,7 @@ from tenfold.algorithms.ppo.fused_round import (
     show,
 )
 from tenfold.core.kernels import kernel
-from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
+from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows
 from tenfold.memory.rollout import remember
 
 
@@ -91,7 +91,7 @@ def choose_remembering(table, memories, r_obs, e_obs):
         return
     a, m = open_arrays(table), open_memories(memories)
     t, size, flat, reals = a.r_count[0], e_obs.shape[0], a.block[ONLINE], a.r_real.shape[2]
-    turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
+    transpose_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
     split, behind = reals + tower_total(memories, m.policy_head), held_by_one(m.sizes)
     output = one_step(table, memories, m.policy_head, OF_POLICY, m.memory, reals, split)
     keep_following(memories, OF_POLICY)

@@ -28,8 +28,8 @@ from tenfold.algorithms.ppo.fused_arrays import (
 )
 from tenfold.algorithms.ppo.fused_learning import learn_due
 from tenfold.core.kernels import kernel
-from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
-from tenfold.envs.control_tasks import play_all
+from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows
+from tenfold.envs.control import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.mlp import mlp_forward, parameter_total
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
@@ -47,9 +47,9 @@ def show(obs, table):
     a = open_arrays(table)
     if a.rule[NORM]:
         norm_apply(obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], a.seen)
-        turn_rows(a.seen, 1.0, a.act_inputs)
+        transpose_rows(a.seen, 1.0, a.act_inputs)
     else:
-        turn_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
+        transpose_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
 
 
 @kernel
@@ -204,7 +204,7 @@ def choose_next(table, r_obs, e_obs):
         a.block[ONLINE],
         int(a.rule[ACTIVATION]),
     )
-    turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
+    transpose_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
     reals = a.r_real.shape[2]
     split = reals + parameter_total(a.policy_sizes)
     output = mlp_forward(flat[reals:split], a.policy_sizes, activation, a.act_inputs, a.act_hidden)

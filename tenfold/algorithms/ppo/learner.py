@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import SimpleActing, first_rollout
-from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.on_policy import RolloutLearner
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.plain import PolicyLockstep
@@ -15,6 +14,7 @@ from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import State
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
+from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.memory.rollout import Rollout
 
 ACTED = ("chosen", "real", "log_p", "value")

@@ -10,7 +10,8 @@ import torch
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.notation import show
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import PolicyActions
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.nets.recurrent import RecurrentNetwork

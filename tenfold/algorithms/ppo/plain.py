@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.lockstep import Lockstep
 from tenfold.engines.plain import AutogradEngine
 from tenfold.envs.adapter import Environments
+from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Staging
 from tenfold.nets.recurrent import sequences

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.algorithms.masks import no_option
 from tenfold.algorithms.ppo import resident_arrays as r
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused_arrays import DRAWS
@@ -34,6 +33,7 @@ from tenfold.engines.device import DeviceSeeds, Room, empty_rows
 from tenfold.engines.resident import PRECISIONS
 from tenfold.envs.adapter import Episode, StateEnvironments
 from tenfold.envs.device import device_task
+from tenfold.envs.mask_faults import no_option
 from tenfold.memory.rollout import Rollout
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape

@@ -6,7 +6,7 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tenfold.config.replay import ActorCritic
+from tenfold.config.options import ActorCritic
 from tenfold.config.schema import Option, Positive
 
 

@@ -6,8 +6,7 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tenfold.config.replay import ActorCritic
-from tenfold.config.schedules import Schedule
+from tenfold.config.options import ActorCritic, Schedule
 from tenfold.config.schema import Count, Limits, NotNegative
 
 
