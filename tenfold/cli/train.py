@@ -130,7 +130,7 @@ def train(arguments: argparse.Namespace) -> int:
         "trust": arguments.trust,
     }
     if arguments.seeds is not None:
-        from tenfold.training.many import train_seeds
+        from tenfold.training.run_group import train_seeds
 
         if arguments.callbacks:
             raise UserError("--callback is for one run: leave out --seeds.")
@@ -253,7 +253,7 @@ def resume(arguments: argparse.Namespace) -> int:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
         return finish_sweep(resume_sweep(path, jobs=jobs, **how))
     if is_seeds(path):
-        from tenfold.training.many import resume_seeds
+        from tenfold.training.run_group import resume_seeds
 
         how["track"] = arguments.track
         return finish_seeds(resume_seeds(path, settings=given, more=more, jobs=jobs, **how))

@@ -23,8 +23,8 @@ from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank, row_in
 from tenfold.training.callbacks import callback_of, require_row
-from tenfold.training.cores import CoreUse
 from tenfold.training.display import Display
+from tenfold.training.profiling import CoreUse
 
 # steps of an environment without a time limit after which its first episode may have no end
 ENDLESS = 5_000

@@ -39,9 +39,8 @@ from tenfold.runs.sweep import (
     success_rates,
 )
 from tenfold.runs.sweep_page import write_sweep_report
-from tenfold.training.cluster import Place
 from tenfold.training.display import Display
-from tenfold.training.many import fit
+from tenfold.training.run_group import check_and_warm_up
 from tenfold.training.study import (
     finished_rows,
     importances,
@@ -50,6 +49,7 @@ from tenfold.training.study import (
     study_file,
 )
 from tenfold.training.trials import Confirmation, Trials, carry_out_tasks
+from tenfold.training.worker_pool import Executor
 
 EVALUATIONS = 5  # of a run that would end before its first
 
@@ -89,16 +89,16 @@ def sweep(
     which all machines share."""
     require_optuna()
     what, run = run, settings_of(run, {})
-    place = Place.of(run, bool(storage))
+    executor = Executor.of(run, bool(storage))
     wanted = searches(run, search)
-    plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=place.shared)
+    plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=executor.shared)
     run = with_evaluations(run, quiet)
     require_guard()
     require_named(run.env)
     if not isinstance(out, Numbered):  # which has a name of its own
         out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
     target = own_folder(out, run, plan, overwrite)
-    at_once = fit(run, len(plan.seeds), quiet)
+    at_once = check_and_warm_up(run, len(plan.seeds), quiet)
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
         folder = SweepFolder.open(target)
         folder = folder.locked(max(trials, folder.plan.trials), run)
@@ -120,7 +120,7 @@ def resume_sweep(
     require_trusted_cluster(folder.path, folder.run, trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     wanted = searches(folder.run, folder.plan.search)
-    at_once = fit(folder.run, len(folder.plan.seeds), quiet)
+    at_once = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet)
     turn_latest(folder.path)
     return carry_out(folder, wanted, jobs, quiet, at_once)
 
@@ -200,13 +200,13 @@ def carry_out(
 ) -> SweepResult:
     plan, study = folder.plan, open_study(folder, wanted)
     display = Display(f"{folder.title}", 0, 0, quiet)
-    place = Place.of(folder.run, plan.shared and folder.run.where == "ray")
-    how = "a trial's seeds together" if at_once else f"runs {place.words(jobs)}"
+    executor = Executor.of(folder.run, plan.shared and folder.run.where == "ray")
+    how = "a trial's seeds together" if at_once else f"runs {executor.words(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     try:
         with study_file(folder.path / STUDY):
             trials = Trials(folder, study, wanted, display)
-            stopped = carry_out_tasks(trials, place, jobs, at_once)
+            stopped = carry_out_tasks(trials, executor, jobs, at_once)
             found: dict[str, Any] = {"trials": finished_rows(study)}
         winner = winner_of(found["trials"])
         if stopped:
@@ -219,7 +219,7 @@ def carry_out(
         folder.write_best(best)
         found |= {"winner": winner["number"], "importance": importances(study)}
         confirmation = Confirmation(folder, best, display)
-        if stopped := carry_out_tasks(confirmation, place, jobs, at_once):
+        if stopped := carry_out_tasks(confirmation, executor, jobs, at_once):
             return SweepResult(folder.path, found, best, stopped)
     except ActorFault as fault:  # the cluster's head is gone
         raise fault.adding(f"`tenfold resume {folder.path}` goes on.") from None

@@ -21,7 +21,7 @@ from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
-from tenfold.training.many import resume_seeds, train_seeds
+from tenfold.training.run_group import resume_seeds, train_seeds
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 REPLAY = {"batch_size": 8, "learning_starts": 20, "capacity": 200, "net.hidden": [8]}
