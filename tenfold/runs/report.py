@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.changes import told_changes
+from tenfold.config.changes import changes_in_words
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import domain_of
@@ -163,7 +163,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             "" if session.get("exact_resume", True) else "not exact",
             session.get("verify", ""),
             f"failed: {session['failed']}" if "failed" in session else "",
-            told_changes(session.get("changed", {})),
+            changes_in_words(session.get("changed", {})),
         )
         found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))
     return found

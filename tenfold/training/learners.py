@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.changes import HOLDING, told_changes
+from tenfold.config.changes import STATE_HOLDERS, changes_in_words
 from tenfold.config.files import Trust
 from tenfold.config.notation import show
 from tenfold.config.run import Run
@@ -255,11 +255,11 @@ def refuse_other_holder(
     """Says so where a checkpoint does not fit settings that were changed, or an engine that this
     machine chooses and the one before did not: it is not damaged."""
     folder = checkpoints.folder
-    changed = {name: own for name, own in note["changed"].items() if name in HOLDING}
+    changed = {name: own for name, own in note["changed"].items() if name in STATE_HOLDERS}
     if changed:
         raise SettingsMismatch(
-            f"{folder.path} cannot go on with {told_changes(changed)}: its checkpoint does not fit "
-            f"that ({why}); nothing was changed, resume it as it was."
+            f"{folder.path} cannot go on with {changes_in_words(changed)}: its checkpoint does not "
+            f"fit that ({why}); nothing was changed, resume it as it was."
         )
     before = (folder.about.get("sessions") or [{"engine": ""}])[-1]["engine"].partition(",")[0]
     now = learner.description.engine.partition(",")[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
-from tenfold.config.files import Trust, require_trust, require_trusted_cluster, settings_of
+from tenfold.config.files import Trust, require_trust, require_trusted_cluster, resolve_run
 from tenfold.config.notation import merge, show
 from tenfold.config.options import Net
 from tenfold.config.run import Run
@@ -92,7 +92,7 @@ def train(
     archive, or what `train` returned) with whose weights this one begins, those of its `checkpoint`
     (last, best or a step); `trust` allows modules that somebody else's run names to be imported.
     `track`: wandb, trackio or mlflow are sent the metrics."""
-    what, run = run, settings_of(run, settings)
+    what, run = run, resolve_run(run, settings)
     if init is None and checkpoint != "last":
         raise ConfigError("checkpoint", f"= {checkpoint} is that of init, and no init was given.")
     target = destination(out, name or run_name(what, run), overwrite)
@@ -275,7 +275,7 @@ def initial_weights(
 
 def require_alike(agent: Any, source: Any, path: Path) -> None:
     """Refuses weights of other networks, or whose numbers mean something else."""
-    for name, here, there in settings_of_networks(agent, source):
+    for name, here, there in network_settings(agent, source):
         if here != there:
             raise ConfigError(
                 name,
@@ -297,7 +297,7 @@ def require_alike(agent: Any, source: Any, path: Path) -> None:
             )
 
 
-def settings_of_networks(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
+def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
     """Name and both values of each setting that decides what numbers of a network mean."""
     for name in MEANING:
         here, there = (getattr(each.config, name, None) for each in (agent, source))

@@ -17,8 +17,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
-from tenfold.core.registry import algorithm
-from tenfold.evaluation.evaluator import EpisodeEvaluator, episode_end
+from tenfold.evaluation.evaluator import episode_end, evaluator_of
 from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank, row_in
@@ -58,8 +57,7 @@ class Recorder:
         self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
         self.callbacks = callbacks = [callback_of(each) for each in callbacks]
-        own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
-        self.evaluator: Any = own or EpisodeEvaluator(learner.run)
+        self.evaluator: Any = evaluator_of(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
         self.cores = CoreUse(learner)
         self.noticed = self.stopping = self.hurried = False

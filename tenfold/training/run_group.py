@@ -1,4 +1,4 @@
-"""ONE runner for many runs: seeds of an experiment, policies that are compared. Each is the very
+"""The runner of several runs: seeds of an experiment, policies that are compared. Each is the very
 run it would be alone, bit for bit, into a folder of its own; one that was stopped goes on from its
 checkpoint.
 
@@ -11,10 +11,10 @@ use a second core.) Where an engine trains seeds together on a device, all are i
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tenfold.config.changes import HOLDING, new_end
-from tenfold.config.files import Trust, require_trusted_cluster, settings_of
+from tenfold.config.changes import STATE_HOLDERS, new_end
+from tenfold.config.files import Trust, require_trusted_cluster, resolve_run
 from tenfold.config.notation import dotted, merge, nested
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
@@ -22,6 +22,7 @@ from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
+from tenfold.evaluation.evaluator import evaluator_of
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import FolderLock, turn_latest
 from tenfold.runs.folder import destination, is_run, require_place, run_name
@@ -52,7 +53,7 @@ NAMED = 8  # seeds that a title names one by one
 
 @dataclass(frozen=True)
 class GroupRun:
-    """One of many runs."""
+    """One of a group."""
 
     name: str  # such as "seed 3"
     run: Run
@@ -74,6 +75,7 @@ class RunGroup:
     executor: Executor = LOCAL
     initial: InitialWeights | None = None  # what each of them begins with
     trust: Trust = False
+    introduction: Sequence[str] = ()  # lines shown before they begin
 
     @property
     def steps(self) -> dict[str, int]:
@@ -116,7 +118,7 @@ def train_group(
     end = sum(member.run.steps for member in group.members)
     display = Display(group.title, end, group.step, quiet)
     words = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
-    display.announce(words, group.members[0].run)
+    display.announce(words, group.members[0].run, group.introduction)
     tasks = [
         (
             to_mapping(member.run),
@@ -182,7 +184,7 @@ def train_member(
 def train_here(
     run: Run, path: str, initial: InitialWeights | None, callbacks: Sequence[Any]
 ) -> Result:
-    """One of many, from its start."""
+    """One of a group, from its start."""
     if not initial:
         return train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
     check_resources(run)
@@ -232,7 +234,7 @@ def train_seeds(
             "seeds",
             f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.",
         )
-    what, run = run, settings_of(run, settings)
+    what, run = run, resolve_run(run, settings)
     require_guard()
     require_named(run.env)
     trackers = trackers_named(track)
@@ -242,27 +244,36 @@ def train_seeds(
     if run.where == "ray":
         require_reachable(run.address)
     initial = initial_weights(init, checkpoint, alone(run), trust)
-    together = check_and_warm_up(run, min(len(chosen), jobs or len(chosen)), quiet)
+    ready = check_and_warm_up(run, min(len(chosen), jobs or len(chosen)), quiet)
     folder = SeedsFolder.create(target, run, chosen, overwrite, executor.shared, initial)
-    return run_seeds(folder, jobs, quiet, together, trackers)
+    return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
-def check_and_warm_up(run: Run, seeds: int, quiet: bool) -> bool:
-    """Before anything is written: settings that do not fit leave nothing behind, nor do more seeds
-    than a device has room for. Whether seeds are trained together; else kernels are compiled. What
-    is for the GPUs of a cluster is judged there."""
+class WarmUp(NamedTuple):
+    """Whether seeds are trained together, and what is known of their engine and evaluations."""
+
+    together: bool
+    lines: Sequence[str] = ()
+
+
+def check_and_warm_up(run: Run, seeds: int, quiet: bool) -> WarmUp:
+    """Checks settings and the device's memory and compiles kernels, before anything is written.
+    Runs for GPUs of a cluster are checked there."""
     if run.where == "ray" and run.device == "cuda":
-        return False
+        return WarmUp(False)
     elsewhere, run = run.where == "ray", alone(run)
     check_resources(run)
     learner: Any = learners.make_learner(run)
     try:
-        if elsewhere or not hasattr(getattr(learner, "engine", None), "together"):
+        about = learner.description
+        lines = [f"engine {about.engine}; on {about.device}", evaluator_of(run).cost(learner)]
+        together = not elsewhere and hasattr(getattr(learner, "engine", None), "together")
+        if together:
+            require_room(learner, seeds)
+            require_kernels(learner, seeds, quiet)
+        else:
             learners.warm_up(learner, quiet)
-            return False
-        require_room(learner, seeds)
-        require_kernels(learner, seeds, quiet)
-        return True
+        return WarmUp(together, [line for line in lines if line])
     finally:
         learner.close()
 
@@ -287,29 +298,29 @@ def resume_seeds(
         change = merge(settings or {}, given)
         run = changed_seeds(folder.run, change)
         require_trusted_cluster(folder.path, run, trust, change)
-        for name, step in many_of(folder).saved.items():
+        for name, step in group_of(folder).saved.items():
             if step > run.steps:
                 raise ConfigError(
                     "steps",
                     f"= {run.steps:,} is less than {name} has done, {step:,}: give a larger one.",
                 )
-        together = check_and_warm_up(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
+        ready = check_and_warm_up(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
         require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
         turn_latest(folder.path)
-        return run_seeds(folder, jobs, quiet, together, trackers)
+        return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
 def require_member_fit(folder: SeedsFolder, run: Run, change: dict[str, Any]) -> None:
     """The first seed that was saved, where who holds the state of all of them changes."""
-    if not set(HOLDING) & dotted(nested(change)).keys() or run.where == "ray":
+    if not set(STATE_HOLDERS) & dotted(nested(change)).keys() or run.where == "ray":
         return
-    group = many_of(replace(folder, run=run, changes=merge(folder.changes, change)))
+    group = group_of(replace(folder, run=run, changes=merge(folder.changes, change)))
     for member in [member for member in group.members if member.name in group.saved][:1]:
         require_fit(member.path, group.change, folder.trust)
 
 
-def many_of(folder: SeedsFolder) -> RunGroup:
+def group_of(folder: SeedsFolder) -> RunGroup:
     members = [GroupRun(f"seed {s}", folder.run_of(s), folder.member(s)) for s in folder.seeds]
     names = ", ".join(map(str, folder.seeds))
     if len(folder.seeds) > NAMED:
@@ -319,21 +330,30 @@ def many_of(folder: SeedsFolder) -> RunGroup:
     executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
     change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
     change.pop("address", None)
-    more: dict[str, Any] = {"place": executor, "trust": folder.trust}
-    more["initial"] = kept_weights(folder.path)
-    return RunGroup(title, "seeds", members, folder.path, again, change, **more)
+    return RunGroup(
+        title,
+        "seeds",
+        members,
+        folder.path,
+        again,
+        change,
+        executor=executor,
+        initial=kept_weights(folder.path),
+        trust=folder.trust,
+    )
 
 
 def run_seeds(
     folder: SeedsFolder,
     jobs: int,
     quiet: bool,
-    together: bool,
+    ready: WarmUp,
     trackers: Sequence[Tracker] = (),
 ) -> SeedsResult:
     callbacks = tuple(Tracker(one.name, folder.path.absolute().name) for one in trackers)
-    group, failed, known = replace(many_of(folder), callbacks=callbacks), {}, {}
-    if together:
+    group, failed, known = group_of(folder), {}, {}
+    group = replace(group, callbacks=callbacks, introduction=ready.lines)
+    if ready.together:
         stopped, failed, known = train_together(group, jobs, quiet)
     else:
         reporter = reporter_of(folder.run)

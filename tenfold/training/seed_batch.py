@@ -84,7 +84,7 @@ def train_together(group: "RunGroup", jobs: int, quiet: bool) -> tuple[int, dict
     steps, failed, rows = group.steps, {}, {}
     display = Display(group.title, end, sum(steps.values()), quiet)
     words = f"{group.title} ({jobs or 'all'} at a time in one process) -> {group.path}"
-    display.announce(words, group.members[0].run)
+    display.announce(words, group.members[0].run, group.introduction)
     allow_files(len(group.members))
     with closing(display), Interrupt() as interrupt:
         at_a_time = jobs or len(group.members)

@@ -1,5 +1,5 @@
-"""One run from a start or a resume to the next end: the loop, which is one screen (`loop`), and
-what stands before and after it. A run asks before it goes on, so that several can be driven
+"""One run from a start or a resume to the next end: the training loop, which is one screen
+(`loop`), with setup and teardown. It yields before rounds and checkpoints, so that several runs can be driven
 together."""
 
 from collections.abc import Generator, Iterator, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenfold.config.changes import advice, told_changes
+from tenfold.config.changes import advice, changes_in_words
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
@@ -59,8 +59,8 @@ class ResumePoint(NamedTuple):
 
 
 class YieldPoint(NamedTuple):
-    """What a run does next: rounds until a step, or a checkpoint. The run does it by itself unless
-    whoever drives it answers that it is done."""
+    """What a run does next: rounds until a step, or a checkpoint. The run does it itself unless the
+    driver sends True, which says that it is done."""
 
     recorder: Recorder
     until: int  # 0: a checkpoint
@@ -71,7 +71,7 @@ RunSteps = Generator[YieldPoint, Any, Result]
 
 
 def drive(generator: RunSteps) -> Result:
-    """Drives a run to its end that is not one of several."""
+    """Runs a session that is not one of several to its end."""
     while True:
         try:
             next(generator)
@@ -133,7 +133,7 @@ class Session:
         complaints: list[str],
         callbacks: Sequence[Any] = (),
     ) -> RunSteps:
-        """The loop, with what stands before and after it. `note` is the checkpoint's that the run
+        """Runs the training loop with setup and teardown. `note` is that of the checkpoint the run
         goes on from, if there is one."""
         learner, folder = self.learner, self.folder
         run = learner.run
@@ -171,6 +171,11 @@ class Session:
             recorder.try_to("save the best policy", self.checkpoints.close)
             metrics.close()
             display.close()
+        return self.finish(recorder, about, unsaved)
+
+    def finish(self, recorder: Recorder, about: dict[str, Any], unsaved: str) -> Result:
+        """What the run took: into run.json, the report and the closing lines."""
+        learner, folder, display = self.learner, self.folder, recorder.display
         about["shares"] = learner.clock.shares()
         if learner.lockstep:
             about["verify"] = learner.lockstep.sentence()
@@ -206,7 +211,7 @@ class Session:
                 f"step {init['step']:,}"
             )
         if note.get("changed"):
-            display.say(f"changed: {told_changes(note['changed'])}")
+            display.say(f"changed: {changes_in_words(note['changed'])}")
         if about.inexact:
             display.say(
                 f"Note: {about.inexact}: another run with this seed, and a resume, will not be "
@@ -275,7 +280,7 @@ class Session:
 
 def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[YieldPoint]:
     """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in
-    this order. Before rounds and before a checkpoint whoever drives it is asked."""
+    this order. Yields before rounds and before a checkpoint."""
     run = learner.run
     intervals = (
         (run.log_every, recorder.log),

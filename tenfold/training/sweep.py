@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.files import require_trusted_cluster, settings_of
+from tenfold.config.files import require_trusted_cluster, resolve_run
 from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
@@ -88,7 +88,7 @@ def sweep(
     task of the Ray cluster at its `address`, and its files come here, or stay below `storage`,
     which all machines share."""
     require_optuna()
-    what, run = run, settings_of(run, {})
+    what, run = run, resolve_run(run, {})
     executor = Executor.of(run, bool(storage))
     wanted = searches(run, search)
     plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=executor.shared)
@@ -98,7 +98,7 @@ def sweep(
     if not isinstance(out, Numbered):  # which has a name of its own
         out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
     target = own_folder(out, run, plan, overwrite)
-    at_once = check_and_warm_up(run, len(plan.seeds), quiet)
+    at_once = check_and_warm_up(run, len(plan.seeds), quiet).together
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
         folder = SweepFolder.open(target)
         folder = folder.locked(max(trials, folder.plan.trials), run)
@@ -120,7 +120,7 @@ def resume_sweep(
     require_trusted_cluster(folder.path, folder.run, trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     wanted = searches(folder.run, folder.plan.search)
-    at_once = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet)
+    at_once = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet).together
     turn_latest(folder.path)
     return carry_out(folder, wanted, jobs, quiet, at_once)
 
