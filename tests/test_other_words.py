@@ -152,3 +152,16 @@ def test_every_value_of_another_library_means_one_of_ours() -> None:
         str(one) for leaf in field_specs(ten.Run) for one in (*get_args(leaf.hint), *engine_names())
     }
     assert {*VALUES.values()} <= choices
+
+
+def test_a_misspelled_word_of_another_library_is_answered_with_our_setting() -> None:
+    """Nearer than any flag is what it was meant to be: a learning rate is no reward scale."""
+    with pytest.raises(UserError) as error:
+        parser(["train"]).understand(["train", "sac", "--agent.learing-rate", "1e-3"])
+    assert "(did you mean learning_rate?): tenfold calls it --agent.lr (" in str(error.value)
+    with pytest.raises(
+        ConfigError, match=r"did you mean learning_rate\?\): tenfold calls it lr \("
+    ):
+        ten.SAC(learing_rate=1e-3)
+    with pytest.raises(UserError, match="did you mean --agent.batch-size"):
+        parser(["train"]).understand(["train", "sac", "--agent.batchsize", "9"])

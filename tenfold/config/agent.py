@@ -240,18 +240,15 @@ def alias_here(cls: type[Config], word: str) -> str:
 def alias_of(specs: Mapping[str, FieldSpec], word: str) -> str:
     """Our name for another library's word, with what it means; "" if no field is that. The keys of
     `specs` are what a person writes."""
-    found = [
-        (written, spec, ours)
-        for ours in SETTINGS_OF_ALIAS.get(word, ())
-        for written, spec in specs.items()
-        if ours == spec.path or ours.endswith(f".{spec.path}")
-    ]
-    told = [
-        f"{written} ({spec.help}{f', such as {EXAMPLE_VALUES[ours]}' if ours in EXAMPLE_VALUES else ''}"
-        f"{unit_of(ours, word)})"
-        for written, spec, ours in found
-    ]
-    return f": tenfold calls it {' or '.join(told)}" if told else ""
+    answers = []
+    for ours in SETTINGS_OF_ALIAS.get(word, ()):
+        example = f", such as {EXAMPLE_VALUES[ours]}" if ours in EXAMPLE_VALUES else ""
+        answers += [
+            f"{written} ({spec.help}{example}{unit_of(ours, word)})"
+            for written, spec in specs.items()
+            if ours == spec.path or ours.endswith(f".{spec.path}")
+        ]
+    return f": tenfold calls it {' or '.join(answers)}" if answers else ""
 
 
 def misspelled_alias(specs: Mapping[str, FieldSpec], word: str) -> str:

@@ -245,10 +245,8 @@ NO_SUCH_SETTING = {
     "best": "--checkpoint best plays the best checkpoint",
     "capture_video record_video render": "tenfold eval RUN --video films a policy",
 }
-MIGRATION_HINTS = {
-    word: answer for words, answer in NO_SUCH_SETTING.items() for word in words.split()
-}
+MIGRATION_HINTS = spread(NO_SUCH_SETTING)
 SETTINGS_OF_ALIAS: dict[str, list[str]] = {}
-for ours, theirs in ALIASES.items():
-    for theirs_word in theirs.split():
-        SETTINGS_OF_ALIAS.setdefault(theirs_word, []).append(ours)
+for setting, aliases in ALIASES.items():
+    for alias in aliases.split():
+        SETTINGS_OF_ALIAS.setdefault(alias, []).append(setting)

@@ -1,6 +1,6 @@
 """One run from a start or a resume to the next end: the training loop, which is one screen
-(`loop`), with setup and teardown. It yields before rounds and checkpoints, so that several runs can be driven
-together."""
+(`loop`), with setup and teardown. It yields before rounds and checkpoints, so that several
+runs can be driven together."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
