@@ -163,5 +163,5 @@ def test_a_misspelled_word_of_another_library_is_answered_with_our_setting() -> 
         ConfigError, match=r"did you mean learning_rate\?\): tenfold calls it lr \("
     ):
         ten.SAC(learing_rate=1e-3)
-    with pytest.raises(UserError, match="did you mean --agent.batch-size"):
+    with pytest.raises(UserError, match=r"did you mean --agent\.batch-size"):
         parser(["train"]).understand(["train", "sac", "--agent.batchsize", "9"])
