@@ -19,7 +19,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
 from tenfold.engines.plain import Lanes
 from tenfold.memory.replay import Replay
@@ -59,7 +60,7 @@ def learner(engine: str, agent: dict[str, Any], **more: Any) -> Any:
     found = make_learner(Run.of(settings | {"agent": agent}))
     if agent["name"] == "ppo":
         found.learn = lambda: None
-        while found.left:
+        while found.rollout.left:
             found.round()
     else:
         while found.step < 1_500:

@@ -12,7 +12,7 @@ from measure import row
 from numba import njit
 
 from tenfold.core.system import set_threads
-from tenfold.engines.fusing import zeros
+from tenfold.engines.fused import zeros
 from tenfold.ops.products import NEXT, NO_FLOOR, SAME, by_blas, by_tiles, turn
 from tenfold.ops.tiles import at
 

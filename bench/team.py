@@ -14,11 +14,12 @@ import numpy as np
 from measure import interleave, repeated, row, timed_row
 
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn.team_choice import products
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.algorithms.kernels.dqn import FusedDQN
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
 from tenfold.memory.replay import Replay
 from tenfold.memory.rows import FINAL, PENDING, STEP
@@ -87,7 +88,7 @@ def filled(config: DQN) -> tuple[Team, TeamReplay, Any]:
 def engines_of(config: DQN) -> dict[str, PlainEngine | Apart]:
     """The same agents with the same memories, thrice."""
     made = {"together": PlainEngine(*filled(config)), "apart": Apart(*filled(config), PlainEngine)}  # type: ignore[arg-type]
-    return made if config.frames > 1 else made | {"fused": Apart(*filled(config), FusedEngine)}
+    return made if config.frames > 1 else made | {"fused": Apart(*filled(config), FusedDQN)}
 
 
 def team_update() -> list[dict[str, Any]]:

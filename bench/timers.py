@@ -14,7 +14,7 @@ from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.system import Clock, set_threads
-from tenfold.engines.fusing import ACTED, SPENT, STORED, UPDATED, looks, note
+from tenfold.engines.fused import ACTED, SPENT, STORED, UPDATED, looks, note
 
 ROUNDS = 610
 AGENT = {

@@ -14,11 +14,11 @@ import torch
 from eager_dqn import EagerDQN
 from measure import row
 
-from tenfold.algorithms.dqn.fused import FusedEngine
-from tenfold.algorithms.dqn.fused_round import WEIGHT
 from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.config.run import Run
 from tenfold.core.system import Clock, set_threads
+from tenfold.engines.fused import WEIGHT
 from tenfold.memory.gathering import gather
 from tenfold.memory.rows import Stored
 
@@ -72,7 +72,8 @@ def batch_of(place: QLearner) -> dict[str, np.ndarray]:
         b.discount,
         r.flat_next_obs,
     )
-    weight = place.engine.items[WEIGHT] if isinstance(place.engine, FusedEngine) else b.weight
+    fused = isinstance(place.engine, FusedDQN)
+    weight = place.engine.table.arrays["items"][WEIGHT] if fused else b.weight
     return {
         "obs": b.obs.copy(),
         "action": b.action.copy(),

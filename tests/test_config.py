@@ -27,8 +27,8 @@ from tenfold.config.notation import parse_call, parse_number, read_yaml
 from tenfold.config.options import Linear, Net
 from tenfold.config.run import Run
 from tenfold.config.schema import Config, to_mapping
-from tenfold.core.elsewhere import ALIASES, EXAMPLE_VALUES, SETTINGS_OF_ALIAS
 from tenfold.core.errors import ConfigError
+from tenfold.core.other_libraries import ALIASES, EXAMPLE_VALUES, SETTINGS_OF_ALIAS
 
 
 def test_every_setting_has_help() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.given import name_of
+from tenfold.core.user_envs import name_of
 from tenfold.training.loop import train
 from tenfold.training.profiling import CoreUse, wider
 

@@ -14,8 +14,8 @@ from tenfold.cli.main import parser
 from tenfold.config.agent import AgentConfig, field_specs
 from tenfold.config.files import named, resolve_run
 from tenfold.config.run import engine_names
-from tenfold.core.elsewhere import ALGORITHM_ANSWERS, VALUES
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import ALGORITHM_ANSWERS, VALUES
 from tenfold.training.learners import agent_of
 from tenfold.training.session import Result
 

@@ -19,12 +19,12 @@ from tenfold.algorithms.agent import (
 )
 from tenfold.algorithms.replay_learner import ReplayLearner
 from tenfold.config.run import Run
-from tenfold.core.bounded import BoundedActions
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import BoundedActions, DiscreteActions
 from tenfold.engines.actor_critic import ActorCriticLockstep
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments

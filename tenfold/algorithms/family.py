@@ -26,8 +26,7 @@ class ActorCriticAlgorithm(Algorithm):
         """Its actions in such a space."""
         from gymnasium.spaces import Discrete
 
-        from tenfold.core.bounded import bounded_actions
-        from tenfold.core.spaces import discrete_actions
+        from tenfold.core.spaces import bounded_actions, discrete_actions
 
         if not self.discrete:
             return bounded_actions(space, run.env, self.name)
@@ -56,14 +55,11 @@ class ActorCriticAlgorithm(Algorithm):
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "ReplayActing":
         """In one compiled call where that can be."""
-        from tenfold.algorithms.fused_actor_critic import FusedActing
         from tenfold.algorithms.replay_learner import ReplayActing
 
         kind = own(self.engines["fused"].home)
         compiled = run.engine != "plain" and not kind.why_not(agent)
-        return ReplayActing(
-            agent, envs, FusedActing(kind, agent, envs.num_envs) if compiled else None
-        )
+        return ReplayActing(agent, envs, kind.acting(agent, envs.num_envs) if compiled else None)
 
     def exported(self, agent: Any, sample: bool) -> Any:
         from tenfold.algorithms.actor_critic_exported import DrawnPolicy, GreedyPolicy

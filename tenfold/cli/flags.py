@@ -14,8 +14,8 @@ from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
 from tenfold.config.run import Run
 from tenfold.config.schema import Limits, convert_scalar, describe
-from tenfold.core.elsewhere import MIGRATION_HINTS
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import MIGRATION_HINTS
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 

@@ -15,7 +15,7 @@ from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, described
-from tenfold.core.output import discard, show_what_can_be_shown
+from tenfold.core.processes import discard, show_what_can_be_shown
 from tenfold.core.registry import domains
 
 # by the disk: a person's affair

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.notation import nearest, show
 from tenfold.config.schema import Config, DerivedDefault, Option, describe, docs, hints
-from tenfold.core.elsewhere import (
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import (
     EXAMPLE_VALUES,
     MIGRATION_HINTS,
     SETTINGS_OF_ALIAS,
@@ -19,7 +20,6 @@ from tenfold.core.elsewhere import (
     UNITS,
     algorithm_elsewhere,
 )
-from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm, algorithms
 
 if TYPE_CHECKING:

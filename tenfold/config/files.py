@@ -24,8 +24,8 @@ from tenfold.config.agent import AgentConfig
 from tenfold.config.notation import merge, nearest, nested, read_yaml
 from tenfold.config.run import AGENTS_OWN, Run
 from tenfold.config.schema import to_mapping
-from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import algorithm_elsewhere
 from tenfold.core.registry import OWN, domains
 
 

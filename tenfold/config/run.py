@@ -20,8 +20,8 @@ from tenfold.config.schema import (
     Whole,
 )
 from tenfold.core.errors import ConfigError
-from tenfold.core.given import is_object, name_of
 from tenfold.core.registry import algorithm, algorithms
+from tenfold.core.user_envs import is_object, name_of
 
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
 USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it

@@ -29,8 +29,8 @@ from typing import (
 )
 
 from tenfold.config.notation import NUMBER, nearest, parse_call, parse_list, parse_number, show
-from tenfold.core.elsewhere import LAYERS, VALUES, names_sides
 from tenfold.core.errors import ConfigError
+from tenfold.core.other_libraries import LAYERS, VALUES, names_sides
 from tenfold.core.registry import OWN, own
 
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds

@@ -17,7 +17,7 @@ import torch
 from tenfold.core.capture import capturing
 from tenfold.core.errors import Obstacle
 from tenfold.engines.plain import AutogradEngine
-from tenfold.memory.staging import Parcel
+from tenfold.memory.staging import StagingBuffer
 from tenfold.nets.layers import products_instead
 from tenfold.ops.adam import adam_recorded, clip
 
@@ -66,7 +66,7 @@ class Captured(AutogradEngine):
     # what an update is given -> (what is differentiated, the loss's derivatives by it or None, what
     # there is to say of it)
     differentiate: Callable[[Any], tuple[list[torch.Tensor], list[torch.Tensor] | None, Any]]
-    sent: Parcel  # what updates are given; a step of Adam counts itself there
+    sent: StagingBuffer  # what updates are given; a step of Adam counts itself there
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -100,18 +100,18 @@ class Captured(AutogradEngine):
     def warm_up(self) -> None:
         self.record()
 
-    def replay_graph(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+    def replay_graph(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
         """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
         graph of this name, recorded when it is first asked for."""
         self.graph(name, parcel, parcel.place, work, parts).replay()
         parcel.gone()
 
-    def record_all(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+    def record_all(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
         """The same from each of the parcel's buffers, without a launch."""
         for place in range(len(parcel.slots)):
             self.graph(name, parcel, place, work, parts)
 
-    def graph(self, name: Any, parcel: Parcel, place: int, work: Work, parts: int) -> Graph:
+    def graph(self, name: Any, parcel: StagingBuffer, place: int, work: Work, parts: int) -> Graph:
         key = name, parts, place
         if key not in self.graphs:
             way = parcel.ways[place][parts - 1]

@@ -8,10 +8,10 @@ from typing import Any
 
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.given import is_object
 from tenfold.core.protocols import Evaluated
 from tenfold.core.random import Purpose
 from tenfold.core.registry import algorithm
+from tenfold.core.user_envs import is_object
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import NO_END, Allowance, Rota, Score, Stopped, play
 from tenfold.runs.folder import RunFolder

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.given import is_object
+from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import Agent, Policy
 from tenfold.core.random import Purpose, key
+from tenfold.core.user_envs import is_object
 from tenfold.envs.adapter import Environments, episode_seeds
 from tenfold.envs.making import is_multiagent, make_environments
-from tenfold.envs.masks import refuse_unread
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.memory.frames import Seen
+from tenfold.memory.frames import FrameStack
 
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
@@ -226,7 +226,7 @@ def play_on(
     """`play` on these environments, which have as many worlds as the rota has lanes. An episode's
     return is the mean of its agents'; with several `each` holds every one's own."""
     worlds, agents, episodes = envs.worlds, envs.agents, rota.episodes
-    seen = Seen(frames, envs)
+    seen = FrameStack(frames, envs)
     # of each episode that is over its agents' returns, its length and its last info
     over: dict[int, tuple[list[float], int, dict[str, Any]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)

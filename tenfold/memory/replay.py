@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, key
-from tenfold.core.spaces import ObsLayout
 from tenfold.core.system import require_memory
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import add_rows
@@ -22,7 +22,7 @@ ROW_BYTES = 4 + 1 + 1  # reward, kind, ready
 
 
 @dataclass(frozen=True)
-class Batch:
+class ReplayBatch:
     """Arrays that every `sample` overwrites. `discount` is γⁿ, 0 where the episode terminated
     within the n steps."""
 
@@ -91,7 +91,7 @@ class Replay:
             (size, *layout.shape) if config.frames == 1 else (size, config.frames, *layout.shape)
         )
         self.use(
-            Batch(
+            ReplayBatch(
                 np.zeros(size, np.int64),
                 np.zeros(shape, layout.dtype),
                 np.zeros((size, reals), np.float32) if reals else np.zeros(size, np.int64),
@@ -108,12 +108,19 @@ class Replay:
         """The memories it is made of: itself."""
         return [self]
 
-    def use(self, batch: Batch) -> None:
+    def use(self, batch: ReplayBatch) -> None:
         """Batches are written into these arrays from now on."""
         self.batch = batch
         self.flat_obs, self.flat_next_obs = (
             array.reshape(len(array), -1) for array in (batch.obs, batch.next_obs)
         )
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """For compiled rounds: all of it but observations and actions, whose kinds of number
+        differ."""
+        names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top", "mask")
+        batch = {"row": self.batch.row, "draw": self.draw, "next_mask": self.batch.next_mask}
+        return {f"m_{name}": getattr(self, name) for name in names} | batch
 
     def begin(self, obs: np.ndarray, mask: np.ndarray | None = None) -> None:
         """The first observations, one for each lane, and their masks."""
@@ -188,7 +195,7 @@ class Replay:
             first=first,
         )
 
-    def sample(self, beta: float = 1.0) -> Batch:
+    def sample(self, beta: float = 1.0) -> ReplayBatch:
         """A batch in the preallocated arrays; the next call overwrites it."""
         b = self.batch
         sample_rows(

@@ -17,11 +17,10 @@ from tenfold.runs.metrics import WINDOW, outcome
 from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
 from tenfold.runs.report import (
     damaged,
-    engines,
     training_sections,
     write,
 )
-from tenfold.runs.reporter import Number, reporter_of
+from tenfold.runs.reporter import Number, engines, reporter_of
 from tenfold.runs.statistics import (
     LEAST,
     LEAST_MEDIAN,

@@ -17,13 +17,13 @@ from tenfold.config.files import Trust
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, Obstacle, UserError
-from tenfold.core.given import lend
+from tenfold.core.masks import refuse_unread
 from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import OBSTACLES, algorithm
 from tenfold.core.system import require_memory, set_threads
+from tenfold.core.user_envs import lend
 from tenfold.envs.making import spec_of
-from tenfold.envs.masks import refuse_unread
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, nested_state

@@ -13,9 +13,9 @@ from tenfold.config.notation import merge, show
 from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.given import OWN, is_known, lend
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Learner
+from tenfold.core.user_envs import OWN, is_known, lend
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import (

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tenfold.actors.pools import PAYS
+from tenfold.actors.pool import PAYS
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.given import OWN
 from tenfold.core.protocols import Learner
 from tenfold.core.system import Clock
+from tenfold.core.user_envs import OWN
 from tenfold.training.learners import check_resources, make_learner, warm_up
 
 MOST_EVENTS = 50_000  # of a trace; more and no browser opens it

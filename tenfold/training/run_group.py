@@ -19,9 +19,9 @@ from tenfold.config.notation import dotted, merge, nested
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, ConfigError, UserError
-from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
+from tenfold.core.user_envs import require_named
 from tenfold.evaluation.evaluator import evaluator_of
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import FolderLock, turn_latest
@@ -204,6 +204,14 @@ class SeedsResult:
     saved: dict[str, int] = field(default_factory=dict)
     # the sentences of those that ended otherwise, by their names, where others went on
     failed: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line: the numbers are in `summary`."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return (
+            f"<{self.path}: {self.run.agent.name} on {self.run.env}, {len(self.seeds)} seeds"
+            f"{failed}>"
+        )
 
 
 def train_seeds(

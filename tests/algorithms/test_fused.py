@@ -12,19 +12,17 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Prioritized
-from tenfold.algorithms.dqn.fused import FusedEngine
-from tenfold.algorithms.dqn.fused_round import WEIGHT, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep
-from tenfold.algorithms.fused_replay import GAMMA
+from tenfold.algorithms.kernels import dqn as kernels
+from tenfold.algorithms.kernels.dqn import FusedDQN, dqn_round
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
-from tenfold.engines.fusing import WHOLE
+from tenfold.engines.fused import WEIGHT, WHOLE
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.replay import errors_apart, sums_off
 from tenfold.ops.sampling import make_tree, put
@@ -131,8 +129,8 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
     b = shadow.plain.replay.batch
     b.row[:] = p.replay.batch.row
     gather_again(shadow)
-    assert isinstance(p.engine, FusedEngine)
-    b.weight[:] = p.engine.items[WEIGHT]
+    assert isinstance(p.engine, FusedDQN)
+    b.weight[:] = p.engine.table.arrays["items"][WEIGHT]
     batch = {k: (v.double() if v.is_floating_point() else v) for k, v in shadow.plain.rows.items()}
     loss, _, _ = twin.loss(batch, None, None, len(b.row))
     loss.backward()
@@ -224,7 +222,7 @@ def test_compiled_environments_inside_the_call_equal_single_rounds(num_envs: int
     )
     assert calls < many.rounds / 3
     # not once more for each number that stands in a call
-    assert "Literal" not in str(fused_round.signatures)
+    assert "Literal" not in str(dqn_round.signatures)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +283,7 @@ def test_images_and_other_whole_numbers_are_scaled_as_the_network_does() -> None
             }
         )
     )
-    assert isinstance(p.engine, FusedEngine)
+    assert isinstance(p.engine, FusedDQN)
     while p.agent.updates < 50:
         p.round()
     assert p.lockstep is not None and p.lockstep.compared == 50
@@ -296,7 +294,7 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
     p = filled(option)
     p.round(220)
     engine = p.engine
-    assert isinstance(engine, FusedEngine)
+    assert isinstance(engine, FusedDQN)
 
     def allocations(call: Any) -> int:
         before = rtsys.get_allocation_stats().alloc
@@ -306,9 +304,9 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
 
     _nrt_python.memsys_enable_stats()
     # of the arguments; the call does nothing
-    handles = allocations(lambda: fused_round(0, *engine.given))
+    handles = allocations(lambda: engine.call(0, *engine.given))
     engine.at(p.step, p.rounds)
-    found = allocations(lambda: fused_round(WHOLE, *engine.given))
+    found = allocations(lambda: engine.call(int(WHOLE), *engine.given))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert engine.agent.updates > 50
@@ -317,14 +315,14 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
 def test_verification_catches_a_fast_engine_that_learns_something_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = fused.rules
+    original = kernels.dqn_params
 
-    def wrong(agent: DQNAgent) -> np.ndarray:
-        rule = original(agent)
-        rule[GAMMA] *= 0.999
-        return rule
+    def wrong(agent: DQNAgent) -> dict[str, np.ndarray]:
+        params = original(agent)
+        params["gamma"] *= 0.999
+        return params
 
-    monkeypatch.setattr(fused, "rules", wrong)
+    monkeypatch.setattr(kernels, "dqn_params", wrong)
     run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 600, "verify": 50})
     with pytest.raises(Mismatch, match=r"Update 100 .*not the plain one's.*--engine plain"):
         train(run, tmp_path / "run", quiet=True)

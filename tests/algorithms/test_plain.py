@@ -10,7 +10,8 @@ from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.options import Net, value_at
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
 from tenfold.memory.replay import Replay
 

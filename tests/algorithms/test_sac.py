@@ -19,11 +19,11 @@ from tenfold.algorithms.sac.config import SAC, Auto
 from tenfold.algorithms.td3.agent import TD3Agent
 from tenfold.algorithms.td3.config import TD3
 from tenfold.config.run import Run
-from tenfold.core.bounded import bounded_actions
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.layout import ObsLayout, observation_layout
 from tenfold.core.protocols import EnvSpec
-from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
+from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine, ActorCriticLockstep
 from tenfold.engines.lockstep import Mismatch

@@ -11,16 +11,15 @@ import torch
 from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.actor_critic import ActorCriticLearner
-from tenfold.algorithms.fused_actor_critic import FusedActorCritic
-from tenfold.algorithms.fused_replay import GAMMA
-from tenfold.algorithms.sac.fused import FusedSAC
-from tenfold.algorithms.td3.fused import FusedTD3
+from tenfold.algorithms.kernels.actor_critic import FusedActorCritic
+from tenfold.algorithms.kernels.sac import FusedSAC
+from tenfold.algorithms.kernels.td3 import FusedTD3
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.choose import choose_engine
-from tenfold.engines.fusing import WHOLE
+from tenfold.engines.fused import WHOLE
 from tenfold.engines.lockstep import Mismatch
 
 PENDULUM, CARTPOLE = "tenfold/Pendulum-v1", "tenfold/CartPole-v1"
@@ -147,7 +146,7 @@ def test_a_round_allocates_nothing(case: str) -> None:
     def allocations(parts: int) -> int:
         before = rtsys.get_allocation_stats().alloc
         for _ in range(50):
-            engine.one_round(parts, *engine.given)
+            engine.call(parts, *engine.given)
         return rtsys.get_allocation_stats().alloc - before
 
     _nrt_python.memsys_enable_stats()
@@ -162,7 +161,7 @@ def test_a_round_allocates_nothing(case: str) -> None:
 def test_verification_catches_an_engine_that_learns_something_else(tmp_path: Path) -> None:
     p = place("sac", verify=1)
     p.lockstep.folder = tmp_path
-    p.engine.arrays.rule[GAMMA] *= 0.99
+    p.engine.table.arrays["gamma"] *= 0.99
     with pytest.raises(Mismatch, match="not the plain one's"):
         while p.agent.updates < 50:
             p.round()

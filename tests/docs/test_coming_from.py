@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.core.elsewhere import SETTINGS_OF_ALIAS, UNIT_OF, UNITS
+from tenfold.core.other_libraries import SETTINGS_OF_ALIAS, UNIT_OF, UNITS
 from tenfold.core.protocols import EnvSpec
 from tenfold.envs.making import spec_of
 from tenfold.training.learners import agent_of

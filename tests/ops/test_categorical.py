@@ -13,7 +13,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.ops.categorical import (
     categorical_gradient,
     categorical_gradient_reference,

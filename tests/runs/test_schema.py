@@ -23,7 +23,7 @@ from tenfold.core.errors import CheckpointError, UserError
 from tenfold.core.system import machine_card, versions
 from tenfold.domains.durotaxis.page import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
-from tenfold.domains.dynamics.offline import of_run
+from tenfold.domains.dynamics.recording_source import of_run
 from tenfold.domains.jobshop.page import sections as shop_sections
 from tenfold.evaluation.evaluate import clearly_better
 from tenfold.runs.checkpoint import Checkpoints

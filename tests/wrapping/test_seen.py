@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.fused import fused_outcome, plain_outcome
+from tenfold.algorithms.kernels.dqn_examples import fused_outcome, plain_outcome
 from tenfold.config.files import named
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError

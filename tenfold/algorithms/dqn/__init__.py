@@ -25,7 +25,7 @@ class QLearning(Algorithm):
     name = "dqn"
     config, reads_masks = DQN, True
     engines = engine_table(
-        fused="tenfold.algorithms.dqn.fused:FusedEngine",
+        fused="tenfold.algorithms.kernels.dqn:FusedDQN",
         compiled="tenfold.algorithms.dqn.plain:CompiledEngine",
         plain="tenfold.algorithms.dqn.plain:PlainEngine",
         cudagraph="tenfold.algorithms.dqn.cudagraph:GraphEngine",

@@ -22,16 +22,17 @@ from tenfold.algorithms.agent import (
     refuse_state,
 )
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
-from tenfold.algorithms.masks import NOTHING_ALLOWED
 from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
+from tenfold.core.spaces import DiscreteActions, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
+from tenfold.envs.mask_faults import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
 from tenfold.nets.q_network import QNetwork, fit_encoder
 from tenfold.ops.categorical import categorical_items, categorical_mean
@@ -103,7 +104,7 @@ class DQNAgent(FlatAgent):
                 "agent.net.module",
                 "is for one network: with several agents set --share, or leave it out.",
             )
-        from tenfold.nets.q_network import OwnQNetwork
+        from tenfold.nets.q_network import OwnQNetwork  # here: few ask for it
 
         return OwnQNetwork(shape, self.actions.n, self.config, scale)
 

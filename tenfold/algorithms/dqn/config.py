@@ -6,7 +6,6 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from tenfold.config.notation import show
 from tenfold.config.options import (
     Linear,
     Net,
@@ -15,6 +14,7 @@ from tenfold.config.options import (
     Schedule,
     Uniform,
     exceeds,
+    show,
 )
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError

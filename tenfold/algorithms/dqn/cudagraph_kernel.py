@@ -14,8 +14,9 @@ from tenfold.algorithms.dqn import resident_td as td
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.ops.device import network
 from tenfold.ops.device.language import available, device, gpu_kernel
 from tenfold.ops.device.network import NetShape

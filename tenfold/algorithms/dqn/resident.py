@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.fused import why_not_compiled
 from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.kernels.dqn import why_not_compiled
 from tenfold.config.run import Run
 from tenfold.engines.resident import why_not_resident
 from tenfold.engines.together import Group, TogetherEngine

@@ -9,14 +9,16 @@ import numpy as np
 from tenfold.algorithms.dqn.agent import ONLINE, TARGET
 from tenfold.algorithms.dqn.config import DQN, Implicit
 from tenfold.algorithms.dqn.cudagraph import GraphEngine
-from tenfold.algorithms.dqn.fused import FusedEngine, fill, updated_actions
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
+from tenfold.algorithms.kernels.dqn import FusedDQN
+from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 
@@ -49,7 +51,7 @@ def choose_team_engine(
         raise ConfigError("engine", f"= {run.engine} {single}: use auto or plain.")
     if run.verify:
         raise ConfigError("verify", f"= {run.verify} {single}: leave it at 0.")
-    obstacle = FusedEngine.why_not(team)
+    obstacle = FusedDQN.why_not(team)
     if run.engine == "fused" and obstacle:
         raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
     if run.engine == "cudagraph" and not on_gpu(team):
@@ -60,7 +62,7 @@ def choose_team_engine(
         )
     agents = f"{team.members} agents"
     if run.stack != "together" and run.engine in ("auto", "fused") and not obstacle:
-        engine = Apart(team, replay, envs, FusedEngine)
+        engine = Apart(team, replay, envs, FusedDQN)
         return engine, f"fused, {agents} one after another: a compiled call each"
     why = (
         f"plain, not fused: {obstacle}" if obstacle and run.engine == "auto" else "plain, as asked"

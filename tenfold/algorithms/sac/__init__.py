@@ -18,7 +18,7 @@ class SoftActorCritic(ActorCriticAlgorithm):
     home = "tenfold.algorithms.sac.agent:SACAgent"
     discrete = True
     engines = engine_table(
-        fused="tenfold.algorithms.sac.fused:FusedSAC",
+        fused="tenfold.algorithms.kernels.sac:FusedSAC",
         compiled="tenfold.engines.actor_critic:CompiledActorCritic",
         plain="tenfold.engines.actor_critic:ActorCriticEngine",
         cudagraph="tenfold.engines.actor_critic_graph:ActorCriticGraph",

@@ -18,7 +18,7 @@ class TwinDelayed(ActorCriticAlgorithm):
     config = TD3
     home = "tenfold.algorithms.td3.agent:TD3Agent"
     engines = engine_table(
-        fused="tenfold.algorithms.td3.fused:FusedTD3",
+        fused="tenfold.algorithms.kernels.td3:FusedTD3",
         compiled="tenfold.engines.actor_critic:CompiledActorCritic",
         plain="tenfold.engines.actor_critic:ActorCriticEngine",
         cudagraph="tenfold.engines.actor_critic_graph:ActorCriticGraph",

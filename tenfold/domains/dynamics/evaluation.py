@@ -14,41 +14,21 @@ from tenfold.core.protocols import Asked, Evaluated
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.learned import learned_row
-from tenfold.domains.dynamics.model_metrics import (
-    ModelMetrics,
-    Recordings,
-    evaluate_model,
-    random_recordings,
-)
-from tenfold.domains.dynamics.offline import recalled
+from tenfold.domains.dynamics.model_metrics import ModelMetrics, columns, evaluate_model
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
+from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.validation import Recordings, random_recordings
 from tenfold.runs.charts import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section
 from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
-from tenfold.runs.schema import NUMBER, WHOLE, Kind, Schema, filled, misfit
+from tenfold.runs.schema import Kind, misfit
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
 
 KIND = "fit"
-COLUMNS: Schema = {
-    "step": WHOLE,
-    "score": NUMBER,
-    "elbo": NUMBER,
-    "elbos": filled(NUMBER),
-    "field_error?": NUMBER,
-    "field_errors?": filled(NUMBER),
-    "instant_error?": NUMBER,
-    "instant_errors?": filled(NUMBER),
-    "r2": filled(NUMBER),
-    "r2s": [filled(NUMBER)],
-    "arx_r2?": filled(NUMBER),
-    "fp_bps?": filled(NUMBER),
-    "session_bps?": filled(NUMBER),
-    "co_bps?": NUMBER,
-}
 
 
 def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
@@ -65,7 +45,9 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     return (members, ahead, known, *spikes) if whole else ()
 
 
-FIT = Kind("a row whose parts agree", lambda row: not misfit(row, COLUMNS) and bool(shape_of(row)))
+FIT = Kind(
+    "a row whose parts agree", lambda row: not misfit(row, columns()) and bool(shape_of(row))
+)
 
 
 def fits_of(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

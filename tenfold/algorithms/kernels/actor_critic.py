@@ -1,0 +1,378 @@
+"""What the compiled rounds of an actor with critics are made of: acting, drawing a batch, the
+critics' values and gradients, the actor's gradient through them, Adam. `sac` and `td3` put their
+updates together from these.
+
+All parameters lie in one flat buffer: the actor's, then each critic's, then what an algorithm has
+of its own.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.core.kernels import kernel, schedule_at
+from tenfold.core.random import Purpose, draw_uniform
+from tenfold.core.spaces import BoundedActions
+from tenfold.core.tables import open_table
+from tenfold.engines.choose import why_not_fused
+from tenfold.engines.fused import (
+    ERROR,
+    OWN_ITEMS,
+    STEP,
+    WEIGHT,
+    WHOLE_SCHEDULE,
+    FusedActing,
+    FusedRounds,
+    draw_batch,
+    keys_of,
+    network_inputs,
+    norm_arrays,
+    pack_params,
+    zeros,
+)
+from tenfold.ops.adam import adam_numba, sum_of_squares
+from tenfold.ops.critics import critic_gradient, pick_columns
+from tenfold.ops.mlp import mlp_backward, mlp_by_input, mlp_forward, parameter_total
+
+# places in `keys`
+REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
+DRAWS = (
+    Purpose.REPLAY,
+    Purpose.ACTION,
+    Purpose.NOISE_ACT,
+    Purpose.POLICY,
+    Purpose.NEXT_POLICY,
+)
+# rows of `items`, behind those of all algorithms
+Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(OWN_ITEMS, OWN_ITEMS + 5)
+# rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
+NOW, NEXT = range(2)
+HIDDEN, NEXT_HIDDEN, DELTA = range(3)
+
+
+def actor_critic_params(agent: ActorCriticAgent, **more: Any) -> dict[str, np.ndarray]:
+    """The settings as kernels read them."""
+    actions = agent.actions
+    if isinstance(actions, BoundedActions):
+        more["single"] = actions.space.dtype == np.float32
+    else:
+        more["first_option"] = actions.start
+    return pack_params(agent, **more)
+
+
+def acting_columns(agent: ActorCriticAgent, count: int) -> dict[str, np.ndarray]:
+    """What choosing actions reads but for the settings, and scratch for `count` environments."""
+    sizes, reals = np.array(agent.online.actor.sizes), agent.actions.reals
+    return {
+        "online": agent.online.flat.numpy(),
+        "actor_sizes": sizes,
+        "keys": keys_of(agent, *DRAWS),
+        "e_inputs": zeros(sizes[0], count),
+        "e_hidden": zeros(count * int(sizes[1:].sum())),
+        "e_noise": zeros(reals, count),
+        "e_drawn": zeros(reals, count),
+        "e_log_p": zeros(count),
+        **norm_arrays(agent),
+    }
+
+
+def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
+    """Parameters, and scratch for batches of `batch` items."""
+    online, reals = agent.online, agent.actions.reals
+    actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
+    critics, outputs = len(online.critics), int(critic[1:].sum())
+    assert critic[0] == actor[0] + reals
+    return {
+        "updates_made": agent.count,
+        "target": agent.target.flat.numpy(),
+        "grad": online.flat_grad.numpy(),
+        "mean": agent.mean.numpy(),
+        "square": agent.square.numpy(),
+        "critic_sizes": critic,
+        "inputs": zeros(2, critic[0], batch),
+        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
+        "critic_layers": zeros(critics, batch * outputs),  # of each critic
+        "delta": zeros(batch * outputs),  # of one critic's layers
+        "picked": zeros(batch * outputs),
+        "noise": zeros(2, reals, batch),
+        # actions of the current policy, or their values
+        "drawn": zeros(reals or int(actor[-1]), batch),
+        "by_action": zeros(reals, batch),
+        "q": zeros(critics, batch),
+        "items": np.ones((ITEMS, batch), np.float32),  # weights of uniform replay stay 1
+        "scratch_t": zeros(batch * int(max(actor.max(), critic.max()))),
+        "order": np.zeros(batch, np.int64),
+        "bounds": np.zeros(critics + 1, np.int64),
+        "options_taken": np.zeros(batch, np.int64),  # discrete actions
+    }
+
+
+def scaled_columns(agent: ActorCriticAgent, scaled: np.ndarray) -> dict[str, np.ndarray]:
+    """Where the next actions go as the environments take them, one of three kinds of numbers, and
+    their bounds."""
+    kinds = {"e_whole": np.int64, "e_single": np.float32, "e_double": np.float64}
+    rows = {name: np.zeros((0,) if name == "e_whole" else (0, 0), kinds[name]) for name in kinds}
+    name = next(name for name, kind in kinds.items() if scaled.dtype == kind)
+    rows[name] = scaled if name == "e_whole" else scaled.reshape(len(scaled), -1)
+    actions: Any = agent.actions
+    bounded = isinstance(actions, BoundedActions)
+    bounds = (actions.low, actions.high) if bounded else (np.zeros(0), np.zeros(0))
+    return rows | dict(zip(("action_low", "action_high"), bounds, strict=True))
+
+
+class FusedActorCritic(FusedRounds):
+    """What the fused engines of sac and td3 share."""
+
+    choose: ClassVar[Any]  # compiled: the exploring policy's actions
+
+    @classmethod
+    def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
+        if reason := why_not_fused(agent):
+            return reason
+        kind = agent.actions.space.dtype if isinstance(agent.actions, BoundedActions) else None
+        known = kind is None or kind in (np.float32, np.float64)
+        return "" if known else f"the environment takes actions of {kind}"
+
+    @classmethod
+    def params(cls, agent: Any) -> dict[str, np.ndarray]:
+        """The settings as kernels read them."""
+        raise NotImplementedError
+
+    def env_actions(self) -> np.ndarray:
+        actions, count = self.agent.actions, self.envs.num_envs
+        if isinstance(actions, BoundedActions):
+            return np.zeros((count, *actions.space.shape), actions.space.dtype)
+        return super().env_actions()
+
+    def columns(self) -> tuple[dict[str, np.ndarray], ...]:
+        agent = self.agent
+        return (
+            acting_columns(agent, self.envs.num_envs),
+            batch_columns(agent, len(self.replay.draw)),
+            scaled_columns(agent, self.scaled),
+            self.params(agent),
+        )
+
+    @classmethod
+    def acting(cls, agent: ActorCriticAgent, lanes: int) -> FusedActing:
+        """`explore` of an agent as one compiled call."""
+        reals = agent.actions.reals
+        action = np.zeros((lanes, reals), np.float32) if reals else np.zeros(lanes, np.int64)
+        columns = acting_columns(agent, lanes), cls.params(agent)
+        return FusedActing(cls.choose, columns, action)
+
+
+# acting
+
+
+@kernel
+def acting_output(table, obs):
+    """The actor's output for observations [B, …]."""
+    a = open_table(table)
+    network_inputs(obs, a.obs_scale, a.norm, a.norm_clip, a.e_inputs)
+    actor = a.online[: parameter_total(a.actor_sizes)]
+    return mlp_forward(actor, a.actor_sizes, a.activation, a.e_inputs, a.e_hidden)
+
+
+@kernel
+def random_actions(stream, start, options, action):
+    """Uniform ones: of `options`, or numbers between −1 and 1."""
+    if action.ndim == 1:
+        for i in range(action.size):
+            action[i] = int(draw_uniform(stream, start + i) * options)
+    else:
+        for i in range(action.shape[0]):
+            for d in range(action.shape[1]):
+                counter = start + i * action.shape[1] + d
+                action[i, d] = 2 * draw_uniform(stream, counter) - 1
+
+
+@kernel
+def draw_options(logits, stream, start, action):
+    """The option in whose share of the probabilities the uniform number falls."""
+    options = logits.shape[0]
+    for i in range(action.size):
+        most, total, below = -np.inf, 0.0, 0.0
+        for k in range(options):
+            most = max(most, np.float64(logits[k, i]))
+        for k in range(options):
+            total += np.exp(np.float64(logits[k, i]) - most)
+        limit, option = draw_uniform(stream, start + i) * total, 0
+        for k in range(options):
+            below += np.exp(np.float64(logits[k, i]) - most)
+            option += below <= limit
+        action[i] = min(option, options - 1)
+
+
+@kernel
+def put_rows(drawn, action):
+    """Columns [D, B] as rows [B, D]."""
+    for i in range(action.shape[0]):
+        for d in range(action.shape[1]):
+            action[i, d] = drawn[d, i]
+
+
+@kernel
+def scale_actions(table, action):
+    """As the environments take them: whole numbers from the first on, or numbers within their
+    bounds, rounded as `BoundedActions.for_env` does."""
+    a = open_table(table)
+    low, high = a.action_low, a.action_high
+    if action.ndim == 1:
+        for i in range(action.size):
+            a.e_whole[i] = action[i] + a.first_option
+    else:
+        for i in range(action.shape[0]):
+            for d in range(action.shape[1]):
+                share = (np.float64(action[i, d]) + 1) / 2
+                real = min(max(low[d] + share * (high[d] - low[d]), low[d]), high[d])
+                if a.e_single.size:
+                    a.e_single[i, d] = real
+                else:
+                    a.e_double[i, d] = np.float64(np.float32(real)) if a.single else real
+
+
+# learning
+
+
+@kernel
+def draw_items(table, m_obs, m_action):
+    """Draws rows of the memory, and gathers them as networks take them."""
+    a = open_table(table)
+    action = a.options_taken if m_action.ndim == 1 else a.inputs[NOW, a.actor_sizes[0] :]
+    draw_batch(table, a.keys[REPLAY], m_obs, m_action, action)
+
+
+@kernel
+def part_of(actor_sizes, critic_sizes, c):
+    """Where the parameters of critic c begin and end; of the actor, where c is −1."""
+    actor, size = parameter_total(actor_sizes), parameter_total(critic_sizes)
+    return (actor + c * size, actor + (c + 1) * size) if c >= 0 else (0, actor)
+
+
+@kernel
+def critic_values(flat, first, sizes, activation, x, layers, q):
+    """Values of as many critics as `q` has rows, whose parameters begin at `first`, into `q`. Every
+    layer's outputs stay in `layers`."""
+    size = parameter_total(sizes)
+    for c in range(q.shape[0]):
+        own = flat[first + c * size : first + (c + 1) * size]
+        output = mlp_forward(own, sizes, activation, x, layers[c])
+        for b in range(q.shape[1]):
+            q[c, b] = output[0, b]
+
+
+@kernel
+def put_actions(drawn, first, inputs):
+    """The policy's own actions [D, B] in place of those that were taken; a loop compiles in a
+    seventh of an assignment's time."""
+    for d in range(drawn.shape[0]):
+        for b in range(drawn.shape[1]):
+            inputs[first + d, b] = drawn[d, b]
+
+
+@kernel
+def average(x):
+    total = np.float32(0)
+    for i in range(x.size):
+        total += x[i]
+    return total / np.float32(x.size)
+
+
+@kernel
+def step_of_adam(online, grad, mean, square, part, number, lr, eps):
+    """Of the parameters of a part; returns the sum of their gradient's squares."""
+    first, last = part
+    own = grad[first:last]
+    adam_numba(online[first:last], own, mean[first:last], square[first:last], number, lr, eps)
+    return sum_of_squares(own)
+
+
+@kernel
+def learn_critics(table):
+    """Every critic from the targets Y of the actions that were taken, one after another: what a
+    critic's step needs is then in the cache. Returns the loss, the mean value and the sum of the
+    gradients' squares."""
+    a = open_table(table)
+    critics, size, activation = a.q.shape[0], a.row.size, a.activation
+    lr, by_q = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP]), a.items[VALUE]
+    loss, mean, squares = np.float32(0), np.float32(0), np.float32(0)
+    for b in range(size):
+        a.items[ERROR, b] = 0
+    for c in range(critics):
+        part = part_of(a.actor_sizes, a.critic_sizes, c)
+        own, layers = a.online[part[0] : part[1]], a.critic_layers[c]
+        output = mlp_forward(own, a.critic_sizes, activation, a.inputs[NOW], layers)
+        by_output = a.delta[a.delta.size - output.size :].reshape(output.shape)
+        for b in range(size):
+            a.q[c, b] = output[a.options_taken[b], b]
+        _, _, part_loss, value = critic_gradient(
+            a.q[c], a.items[Y], a.items[WEIGHT], 1 / critics, by_q, a.items[ERROR]
+        )
+        for k in range(output.shape[0]):
+            for b in range(size):
+                by_output[k, b] = by_q[b] if a.options_taken[b] == k else np.float32(0)
+        grad = a.grad[part[0] : part[1]]
+        mlp_backward(
+            own, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.scratch_t, grad
+        )
+        squares += step_of_adam(
+            a.online, a.grad, a.mean, a.square, part, a.updates_made[0], lr, a.adam_eps
+        )
+        loss += part_loss
+        mean += value / np.float32(critics)
+    return loss, mean, squares
+
+
+@kernel
+def through_critic(table, c, which):
+    """∂/∂a of −Σ Q_c / B over the items `which`, into their columns of `by_action`."""
+    a = open_table(table)
+    size, count, features = a.row.size, which.size, a.actor_sizes[0]
+    if count == 0:
+        return
+    first, last = part_of(a.actor_sizes, a.critic_sizes, c)
+    room = a.delta.size // size * count
+    hidden, delta = a.critic_layers[c], a.delta[:room]
+    if count < size:
+        hidden = a.picked[:room]
+        pick_columns(a.critic_layers[c], size, which, hidden)
+    for j in range(count):
+        delta[room - count + j] = np.float32(-1) / np.float32(size)
+    dimensions = a.by_action.shape[0]
+    # `scratch_t` is free between two backward passes
+    by_input = a.scratch_t[: dimensions * count].reshape(dimensions, count)
+    mlp_by_input(
+        a.online[first:last],
+        a.critic_sizes,
+        a.activation,
+        a.inputs[NOW],
+        hidden,
+        delta,
+        features,
+        by_input,
+    )
+    for d in range(dimensions):
+        for j in range(count):
+            a.by_action[d, which[j]] = by_input[d, j]
+
+
+@kernel
+def learn_actor(table, number):
+    """From the derivative by its output, which lies at the end of its DELTA, the actor's gradient
+    and its step of Adam; returns the sum of the gradient's squares."""
+    a = open_table(table)
+    part = part_of(a.actor_sizes, a.critic_sizes, -1)
+    mlp_backward(
+        a.online[: part[1]],
+        a.actor_sizes,
+        a.activation,
+        a.inputs[NOW, : a.actor_sizes[0]],
+        a.actor_layers[HIDDEN],
+        a.actor_layers[DELTA],
+        a.scratch_t,
+        a.grad[: part[1]],
+    )
+    lr = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP])
+    return step_of_adam(a.online, a.grad, a.mean, a.square, part, number, lr, a.adam_eps)

@@ -1,0 +1,328 @@
+"""Q-learning compiled: the gradient of a batch, an update, and the exploring policy's actions, for
+the fused round (`engines.fused`)."""
+
+from typing import Any
+
+import numpy as np
+
+from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
+from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy
+from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.core.kernels import kernel, schedule_at
+from tenfold.core.random import Purpose, draw_uniform
+from tenfold.core.tables import open_table
+from tenfold.engines.choose import why_not_fused, why_not_layers
+from tenfold.engines.fused import (
+    DISCOUNT,
+    ERROR,
+    OWN_ITEMS,
+    REWARD,
+    ROUNDS,
+    STEP,
+    WEIGHT,
+    WHOLE,
+    WHOLE_SCHEDULE,
+    FusedActing,
+    FusedRounds,
+    draw_batch,
+    keys_of,
+    many_rounds,
+    network_inputs,
+    norm_arrays,
+    one_round,
+    pack_params,
+    zeros,
+)
+from tenfold.envs.control import play_all
+from tenfold.memory.sampling import set_priorities
+from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
+from tenfold.ops.categorical import base_of, categorical_gradient, mean_of, softmax_of
+from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_count
+from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
+from tenfold.ops.td import mean_size, td_gradient, value_of
+
+# rows of `layers`, outputs of all layers
+HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
+# places in `keys`
+COIN, ACTION, NOISE_ACT, REPLAY, NOISE_ONLINE, NOISE_TARGET = range(6)
+ACTING = Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT
+LEARNING = Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET
+# rows of `perturbed`
+UNDER_NOISE, TARGET_UNDER_NOISE, GRAD_UNDER_NOISE = range(3)
+
+
+def dqn_params(agent: DQNAgent) -> dict[str, np.ndarray]:
+    """The settings as kernels read them."""
+    config, explore, exploration = agent.config, agent.config.explore, 0.0
+    if isinstance(explore, Epsilon | Boltzmann):
+        exploration = (
+            explore.temperature if isinstance(explore, Boltzmann) else explore.schedule  # type: ignore[assignment]
+        )
+    hard, ends = isinstance(config.target, Hard), config.categorical
+    return pack_params(
+        agent,
+        exploration,
+        atoms=agent.online.atoms,
+        huber=config.loss == "huber",
+        target_every=config.target.every if isinstance(config.target, Hard) else 0,
+        tau=0 if hard else config.target.tau,  # type: ignore[union-attr]
+        categorical=bool(ends),
+        low=ends.low if ends else 0,
+        high=ends.high if ends else 0,
+        boltzmann=isinstance(explore, Boltzmann),
+        noisy=isinstance(explore, Noisy),
+        options=agent.actions.n,
+        first_option=agent.actions.start,
+    )
+
+
+def acting_columns(agent: DQNAgent, count: int, perturbed: int = 1) -> dict[str, np.ndarray]:
+    """What `choose_actions` reads, and scratch for `count` environments and for so many sets of
+    parameters under noise."""
+    sizes, noise = np.array(agent.online.sizes), agent.online.noise_size
+    return {
+        "block": agent.block.numpy(),
+        "sizes": sizes,
+        "keys": keys_of(agent, *ACTING, *LEARNING),
+        # parameters under noise, their target, gradient; without a column where there is none
+        "perturbed": zeros(perturbed, parameter_count(agent.online.sizes) if noise else 0),
+        "factors": zeros(2, noise),
+        "y": zeros(4 * agent.online.atoms),
+        "e_inputs": zeros(sizes[0], count),
+        "e_hidden": zeros(count * int(sizes[1:].sum())),
+        **norm_arrays(agent),
+    }
+
+
+def batch_columns(agent: DQNAgent, batch: int) -> dict[str, np.ndarray]:
+    """Scratch for updates by batches of so many items."""
+    sizes = np.array(agent.online.sizes)
+    return {
+        "updates_made": agent.count,
+        "inputs": zeros(2, sizes[0], batch),
+        "layers": zeros(4, batch * int(sizes[1:].sum())),
+        "items": np.ones((OWN_ITEMS, batch), np.float32),  # weights of uniform replay stay 1
+        "scratch_t": zeros(batch * int(sizes.max())),
+    }
+
+
+# acting
+
+
+@kernel
+def choose_actions(table, action, obs):
+    """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives
+    them. Returns an environment in which nothing is allowed, or -1."""
+    a = open_table(table)
+    step, start, size = a.counter[STEP], a.counter[ROUNDS] * action.size, action.size
+    level = schedule_at(a.exploration, WHOLE_SCHEDULE, step)
+    if a.noisy:  # an untrained network's favourite action would fill the memory otherwise
+        level = 1.0 if step < a.learning_starts else 0.0
+    greedy = 0
+    for i in range(size):
+        action[i] = -1
+        if not a.boltzmann and draw_uniform(a.keys[COIN], start + i) < level:
+            u = draw_uniform(a.keys[ACTION], start + i)
+            action[i] = random_action(u, a.e_mask, i, a.options)
+            if action[i] < 0:
+                return i
+        greedy += action[i] < 0
+    if greedy == 0:
+        return -1
+    parameters = a.block[ONLINE]
+    if a.noisy:
+        fill_factors(a.keys[NOISE_ACT], a.counter[ROUNDS], a.factors[0])
+        parameters = noisy_parameters(parameters, a.sizes, a.factors[0], a.perturbed[UNDER_NOISE])
+    network_inputs(obs, a.obs_scale, a.norm, a.norm_clip, a.e_inputs)
+    output = mlp_forward(parameters, a.sizes, a.activation, a.e_inputs, a.e_hidden)
+    for i in range(size):
+        if action[i] < 0:
+            action[i] = best_action(table, output, i, level, (start + i) * a.options)
+            if action[i] < 0:
+                return i
+    return -1
+
+
+@kernel
+def random_action(u, mask, row, options):
+    """An allowed action, each as likely as the other, by a uniform number; -1 where there is
+    none."""
+    if mask.shape[1] == 0:
+        return int(u * options)
+    count = 0
+    for k in range(options):
+        count += mask[row, k]
+    left = int(u * count)
+    for k in range(options):
+        if mask[row, k]:
+            if left == 0:
+                return k
+            left -= 1
+    return -1
+
+
+@kernel
+def best_action(table, output, row, temperature, counter):
+    """argmax_a Q of what is allowed, with Gumbel noise times the temperature for Boltzmann
+    exploration; -1 where nothing is."""
+    a = open_table(table)
+    best, most, atoms, mask = -1, -np.inf, a.atoms, a.e_mask
+    base, softmax = a.y[:atoms], a.y[atoms : 2 * atoms]
+    if a.categorical:
+        base_of(output, row, a.dueling, atoms, a.options, base)
+    for k in range(a.options):
+        if mask.shape[1] and not mask[row, k]:
+            continue
+        if a.categorical:
+            softmax_of(output, row, k, a.dueling, atoms, base, softmax)
+            score = np.float64(mean_of(softmax, atoms, a.low, a.high))
+        else:
+            q = np.float32(0)
+            for i in range(atoms):
+                q += value_of(output, row, k, i, a.dueling, atoms, a.options)
+            score = np.float64(q / np.float32(atoms))
+        if a.boltzmann:
+            u = max(draw_uniform(a.keys[ACTION], counter + k), 2.0**-53)
+            score -= temperature * np.log(-np.log(u))
+        if score > most or best < 0:
+            best, most = k, score
+    return best
+
+
+@kernel(inline="always")
+def act(table, action, obs):
+    """The same; also as the environments number their actions."""
+    a = open_table(table)
+    stuck = choose_actions(table, action, obs)
+    for i in range(action.size):
+        a.e_whole[i] = action[i] + a.first_option
+    return stuck
+
+
+# learning
+
+
+@kernel(inline="always")
+def find_gradient(table):
+    """The gradient of the batch's loss; returns the loss and the mean value of its actions."""
+    a = open_table(table)
+    sizes, activation = a.sizes, a.activation
+    online, target, grad = a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    if a.noisy:
+        fill_factors(a.keys[NOISE_ONLINE], a.updates_made[0], a.factors[0])
+        fill_factors(a.keys[NOISE_TARGET], a.updates_made[0], a.factors[1])
+        online = noisy_parameters(online, sizes, a.factors[0], a.perturbed[UNDER_NOISE])
+        target = noisy_parameters(target, sizes, a.factors[1], a.perturbed[TARGET_UNDER_NOISE])
+        grad = a.perturbed[GRAD_UNDER_NOISE]
+    obs, next_obs = a.inputs[0], a.inputs[1]
+    hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
+    next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
+    chooser = next_output
+    if a.double:
+        chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
+    output = mlp_forward(online, sizes, activation, obs, hidden)
+    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    loss, q = loss_gradient(table, output, next_output, chooser, by_output)
+    mlp_backward(online, sizes, activation, obs, hidden, delta, a.scratch_t, grad)
+    if a.noisy:
+        noisy_gradient(grad, sizes, a.factors[0], a.block[GRAD])
+    return loss, q
+
+
+@kernel(inline="always")
+def loss_gradient(table, output, next_output, chooser, by_output):
+    """The derivative of the loss by the network's output; returns the loss and the mean value."""
+    a = open_table(table)
+    outputs = output, next_output, chooser
+    items = a.action, a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT], a.next_mask
+    form, results = (a.dueling, a.atoms), (by_output, a.items[ERROR], a.y)
+    if a.categorical:
+        ends = a.low, a.high
+        _, _, loss, q = categorical_gradient(*outputs, *items, *form, *ends, *results)
+    else:
+        _, _, loss, q = td_gradient(*outputs, *items, *form, a.huber, *results)
+    return loss, q
+
+
+@kernel(inline="always")
+def apply_gradient(table):
+    """Clipping, Adam, the target network; returns the gradient's norm before it was clipped."""
+    a = open_table(table)
+    updates, online, target, grad = a.updates_made, a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    _, norm = clip_numba(grad, a.clip_norm)
+    updates[0] += 1
+    lr = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP])
+    adam_numba(online, grad, a.block[MEAN], a.block[SQUARE], updates[0], lr, a.adam_eps)
+    if a.target_every == 0:
+        polyak_numba(target, online, a.tau)
+    elif updates[0] % a.target_every == 0:
+        for j in range(online.size):
+            target[j] = online[j]
+    return norm
+
+
+@kernel(inline="always")
+def update(table, m_obs, m_action):
+    """One gradient update, as the plain engine does it."""
+    a = open_table(table)
+    sums, error = a.sums, a.items[ERROR]
+    draw_batch(table, a.keys[REPLAY], m_obs, m_action, a.action)
+    loss, q = find_gradient(table)
+    norm = apply_gradient(table)
+    if a.prioritized:
+        set_priorities(a.m_tree, a.m_top, a.row, error, a.alpha, a.priority_eps)
+    sums[0] += loss
+    sums[1] += q
+    sums[2] += mean_size(error)
+    sums[3] += norm
+    sums[4] += 1
+
+
+@kernel
+def dqn_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """See `one_round`."""
+    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+
+
+@kernel
+def dqn_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """Rounds of a compiled environment: see `many_rounds`."""
+    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), dqn_round, WHOLE, most, given)
+
+
+# the engine
+
+
+def why_not_compiled(agent: DQNAgent) -> str:
+    """What keeps an engine from an agent that computes its update as numbers and products."""
+    if reason := why_not_layers(agent):
+        return reason
+    if agent.config.frames > 1:
+        return "the network sees several frames"
+    return "the quantiles are implicit" if agent.config.implicit else ""
+
+
+class FusedDQN(FusedRounds, PlainEngine):
+    """Runs rounds of Q-learning by one call each."""
+
+    one_round, many_rounds = staticmethod(dqn_round), staticmethod(dqn_rounds)
+
+    @classmethod
+    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
+        return why_not_fused(agent) or why_not_compiled(agent)
+
+    def columns(self) -> tuple[dict[str, np.ndarray], ...]:
+        agent, batch = self.agent, self.replay.batch
+        return (
+            acting_columns(agent, self.envs.num_envs, perturbed=3),
+            batch_columns(agent, len(batch.row)),
+            {"e_whole": self.scaled, "action": batch.action},
+            dqn_params(agent),
+        )
+
+
+def fused_acting(agent: DQNAgent, lanes: int, options: int) -> FusedActing:
+    """`DQNAgent.explore` as one compiled call; masks are of so many options."""
+    columns = acting_columns(agent, lanes), dqn_params(agent)
+    return FusedActing(choose_actions, columns, np.zeros(lanes, np.int64), options)

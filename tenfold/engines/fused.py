@@ -1,0 +1,446 @@
+"""What the fused engines share: everything between two environment steps is ONE compiled call on
+the arrays of the agent, the memory and the environments, and many rounds are one call where the
+environment is compiled too.
+
+A round is: store the step just made → how many updates are due → update → act. What an update is
+and how actions are chosen are slots that an algorithm fills with kernels (`algorithms.kernels`).
+Kernels read their arrays and settings from one table (`core.tables`): the agent, the memory and the
+environments give their columns, settings are the numbers of `PARAMS`. It does what the plain engine
+does, from the same random numbers in the same order. For fully connected networks on the CPU, in
+float32.
+"""
+
+from functools import cached_property
+from time import monotonic
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
+from tenfold.core.random import Purpose
+from tenfold.core.system import Clock
+from tenfold.core.tables import Table, compiled_for, open_table
+from tenfold.envs.adapter import Environments
+from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck
+from tenfold.memory.gathering import gather_columns
+from tenfold.memory.masks import add_masks, gather_masks
+from tenfold.memory.replay import Replay
+from tenfold.memory.rows import Stored, add_rows
+from tenfold.memory.sampling import draw_prioritized, draw_ready
+from tenfold.ops.mlp import ACTIVATIONS
+from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
+
+# the settings that kernels read, by the names of the configs' fields, as kinds of numbers; what an
+# algorithm does not have is 0, and None (no limit) is infinite
+PARAMS: dict[str, type] = {
+    # of the network and the optimiser
+    "activation": int,
+    "adam_eps": float,
+    "clip_norm": float,
+    # of the memory
+    "gamma": float,
+    "n_step": int,
+    "prioritized": bool,
+    "alpha": float,
+    "priority_eps": float,
+    # of observations
+    "obs_scale": float,
+    "norm_clip": float,
+    # when updates are due
+    "learning_starts": int,
+    "every": int,
+    "updates": int,
+    # of target networks
+    "tau": float,
+    "target_every": int,
+    # of Q-learning
+    "double": bool,
+    "dueling": int,
+    "atoms": int,
+    "huber": bool,
+    "categorical": bool,
+    "low": float,
+    "high": float,
+    "boltzmann": bool,
+    "noisy": bool,
+    # of policies
+    "options": int,
+    "first_option": int,
+    "single": bool,
+    "auto_temperature": bool,
+    "target_entropy": float,
+    "policy_delay": int,
+    "smoothing": float,
+    "smoothing_clip": float,
+}
+SCHEDULES = ("lr", "beta", "exploration")  # four numbers each
+WHOLE_SCHEDULE = np.int64(0)  # where they begin
+
+# parts of a round, to be added up
+STORE, UPDATE, ACT = 1, 2, 4
+# typed: Numba compiles a function once more for each literal number it is called with
+WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+# places in `counter`, before those of SPENT
+STEP, ROUNDS, DUE = range(3)
+# seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
+PATIENCE = 0.05
+# what a compiled round knows of its time, in the last places of its `counter`: nanoseconds by stage
+SPENT = ("store", "update", "act")
+STORED, UPDATED, ACTED = -3, -2, -1
+TIMED = 8  # one round in so many looks at the clock, for the parts that take less than a few µs
+# rows of `items`, numbers for each item of a batch, that every algorithm has; its own follow
+REWARD, DISCOUNT, WEIGHT, ERROR, OWN_ITEMS = range(5)
+
+
+def pack_params(agent: Any, exploration: Any = 0, **derived: Any) -> dict[str, np.ndarray]:
+    """The agent's settings as numbers for kernels: fields of its config by their names, and those
+    that are `derived` from more than a field."""
+    config, priorities = agent.config, getattr(agent.config, "priorities", None)
+    derived |= {
+        "activation": ACTIVATIONS[config.net.activation],
+        "obs_scale": 1.0 if agent.norm else agent.layout.scale,
+        "norm_clip": agent.norm.clip if agent.norm else 0,
+        "prioritized": bool(priorities),
+        "alpha": priorities.alpha if priorities else 0,
+        "priority_eps": priorities.eps if priorities else 0,
+    }
+    schedules = (config.lr, priorities.beta if priorities else 0, exploration)
+    values = {name: derived.pop(name, getattr(config, name, 0)) for name in PARAMS}
+    assert not derived, f"no parameters: {', '.join(derived)}"
+    numbers = {
+        name: np.array(kind(np.inf if values[name] is None else values[name]))
+        for name, kind in PARAMS.items()
+    }
+    return numbers | {
+        name: np.array(as_numbers(schedule), np.float64)
+        for name, schedule in zip(SCHEDULES, schedules, strict=True)
+    }
+
+
+def norm_arrays(agent: Any) -> dict[str, np.ndarray]:
+    """Of observations: how many were seen, and their moments [3, features]; [3, 0] where they are
+    not normalised."""
+    if agent.norm is None:
+        return {"norm_count": np.zeros(1, np.int64), "norm": np.zeros((3, 0))}
+    return {"norm_count": agent.norm.count, "norm": agent.norm.moments}
+
+
+def step_arrays(envs: Any) -> dict[str, np.ndarray]:
+    """The environments' last step; masks [B, 0] where all is allowed. Observations, whose kind of
+    number is the environment's, are given beside the table."""
+    free = np.zeros((envs.num_envs, 0), np.bool_)
+    return {
+        "e_reward": envs.reward,
+        "e_terminated": envs.terminated,
+        "e_truncated": envs.truncated,
+        "e_skipped": envs.skipped,
+        "e_mask": free if envs.mask is None else envs.mask,
+        "e_final_mask": free if envs.final_mask is None else envs.final_mask,
+    }
+
+
+def keys_of(agent: Any, *purposes: Purpose) -> np.ndarray:
+    return np.array([agent.keys[purpose] for purpose in purposes])
+
+
+def zeros(*shape: int) -> np.ndarray:
+    """Zeros that begin with a line of the cache, 64 bytes: a vector that crosses two of them takes
+    twice as long to load."""
+    size = int(np.prod(shape))
+    room = np.zeros(size + 16, np.float32)
+    first = -room.ctypes.data % 64 // 4
+    return room[first : first + size].reshape(shape)
+
+
+# the round
+
+
+@kernel
+def looks(rounds):
+    """The time where a round is timed, else 0."""
+    return nanoseconds() if rounds % TIMED == 0 else 0
+
+
+@kernel
+def note(counter, stage, began):
+    """What passed since `looks`, for all the rounds it stands for."""
+    if began:
+        counter[stage] += (nanoseconds() - began) * TIMED
+
+
+@kernel(inline="always")
+def one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """Store the step just made, run the updates that are due, choose the next action: those of the
+    three in `parts`. Returns an environment in which no action is allowed, or -1."""
+    a = open_table(table)
+    stuck = -1
+    if parts & STORE:
+        began = looks(a.counter[ROUNDS])
+        store_step(table, m_obs, m_action, e_action, e_obs, e_final_obs)
+        note(a.counter, STORED, began)
+    if parts & UPDATE and a.counter[DUE]:
+        began = nanoseconds()
+        for _ in range(a.counter[DUE]):
+            update(table, m_obs, m_action)
+        a.counter[DUE] = 0
+        a.counter[UPDATED] += nanoseconds() - began
+    if parts & ACT:
+        began = looks(a.counter[ROUNDS])
+        stuck = act(table, e_action, e_obs)
+        note(a.counter, ACTED, began)
+    return stuck
+
+
+@kernel(inline="always")
+def many_rounds(play, moves, one_round, parts, most, given):
+    """Steps `play(*moves)` of a compiled environment, each with a round of these parts, until an
+    episode ends or `most` rounds are done. Returns what `play` gave: the number of episodes that
+    ended, or less than 0 for a number that is not finite."""
+    ended = 0
+    while ended == 0 and most > 0:
+        ended = play(*moves)
+        if ended >= 0:
+            one_round(parts, *given)
+        most -= 1
+    return ended
+
+
+@kernel(inline="always")
+def store_step(table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """The step just made, into the memory. Running statistics take in what is acted on next, steps
+    and rounds are counted, and updates become due; none before learning starts, or where the memory
+    has no rows."""
+    a = open_table(table)
+    if a.m_mask.shape[1]:
+        ended = a.e_terminated, a.e_truncated
+        add_masks(a.m_mask, a.m_head, FIRST_LANE, *ended, a.e_skipped, a.e_mask, a.e_final_mask)
+    add_rows(
+        m_obs,
+        m_action,
+        a.m_reward,
+        a.m_kind,
+        a.m_ready,
+        a.m_head,
+        a.m_start,
+        a.m_count,
+        a.m_tree,
+        a.m_top,
+        a.n_step,
+        ONE_FRAME,
+        FIRST_LANE,
+        e_action,
+        a.e_reward,
+        a.e_terminated,
+        a.e_truncated,
+        a.e_skipped,
+        e_obs,
+        e_final_obs,
+    )
+    counter = a.counter
+    if a.norm.shape[1]:
+        norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
+        norm_scale(a.norm_count, a.norm[1], EPSILON, a.norm[2])
+    before = counter[STEP]
+    for i in range(a.e_skipped.size):
+        counter[STEP] += not a.e_skipped[i]
+    counter[ROUNDS] += 1
+    due = (counter[STEP] // a.every - before // a.every) * a.updates
+    counter[DUE] = due if counter[STEP] > a.learning_starts and a.m_count[0] > 0 else 0
+
+
+@kernel(inline="always")
+def draw_batch(table, key, m_obs, m_action, action):
+    """Draws rows of the memory, by priorities or all alike, and gathers them as networks take them:
+    `inputs` [2, features, B], `items`, and `action`. Of the items' weights those of uniform replay
+    stay as they are."""
+    a = open_table(table)
+    if a.prioritized:
+        beta = schedule_at(a.beta, WHOLE_SCHEDULE, a.counter[STEP])
+        draw_prioritized(key, a.m_count, a.m_tree, beta, a.row, a.draw, a.items[WEIGHT])
+    else:
+        draw_ready(key, a.m_count, a.m_ready, a.m_head, a.row)
+    length = a.m_ready.size // a.m_head.size
+    gather_columns(
+        a.row,
+        length,
+        a.n_step,
+        a.gamma,
+        a.obs_scale,
+        Stored(m_obs, m_action, a.m_reward, a.m_kind),
+        a.inputs[0],
+        action,
+        a.items[REWARD],
+        a.items[DISCOUNT],
+        a.inputs[1],
+    )
+    if a.norm.shape[1]:  # the memory has observations as environments show them
+        for k in range(2):
+            norm_columns(a.inputs[k, : a.norm.shape[1]], a.norm, a.norm_clip)
+    if a.m_mask.shape[1]:
+        gather_masks(a.row, length, a.n_step, a.m_kind, a.m_mask, a.next_mask)
+
+
+@kernel
+def transpose_rows(rows, scale, inputs):
+    """Rows [B, features] as the network takes them, [features, B], scaled (1/255 for images)."""
+    factor = np.float32(scale)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            inputs[j, i] = rows[i, j] * factor
+
+
+@kernel(inline="always")
+def network_inputs(rows, scale, norm, norm_clip, inputs):
+    """Observations [B, features] as networks take them, by the statistics as they are now."""
+    transpose_rows(rows, scale, inputs)
+    if norm.shape[1]:
+        norm_columns(inputs, norm, norm_clip)
+
+
+# the engine
+
+
+class FusedRounds:
+    """Stands before the plain engine, where parameters, moments, memory and statistics stay, so
+    that a run can change engines at any round."""
+
+    words, whole_rounds = "one compiled call a round", True
+    # compiled: one round, and rounds of compiled environments
+    one_round: ClassVar[Any]
+    many_rounds: ClassVar[Any]
+    agent: Any
+    envs: Environments
+    replay: Replay
+    sums: Any
+
+    def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
+        super().__init__(agent, replay, envs)  # type: ignore[call-arg]
+        self.chosen = False  # whether `action` is the action for the current observations
+        self.counter = np.zeros(3 + len(SPENT), np.int64)
+        self.spent = self.counter[-len(SPENT) :]
+        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
+        # the agent's next actions, and the same in the environments' own numbers
+        self.action = np.zeros((envs.num_envs, *replay.action.shape[1:]), replay.batch.action.dtype)
+        self.scaled = self.compiled.action if self.compiled else self.env_actions()
+        self.table = Table(
+            {"counter": self.counter, "sums": self.sums.numpy()},
+            replay.columns(),
+            step_arrays(envs),
+            *self.columns(),
+        )
+        self.given = (
+            self.table,
+            replay.obs,
+            replay.action,
+            self.action,
+            envs.obs.reshape(envs.num_envs, -1),
+            envs.final_obs.reshape(envs.num_envs, -1),
+        )
+
+    def columns(self) -> tuple[dict[str, np.ndarray], ...]:
+        """Parameters, settings and scratch of the algorithm."""
+        raise NotImplementedError
+
+    def env_actions(self) -> np.ndarray:
+        """Room for actions as the environments take them."""
+        return np.zeros(self.envs.num_envs, np.int64)
+
+    @cached_property
+    def call(self) -> Any:
+        return compiled_for(self.one_round, 0, *self.given)
+
+    def warm_up(self) -> None:
+        if self.compiled:
+            self.run_compiled(self.compiled, 0)
+        self.call(0, *self.given)
+        e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
+        self.replay.add(
+            self.action[no],
+            e.reward[no],
+            e.terminated[no],
+            e.truncated[no],
+            e.skipped[no],
+            e.obs[no],
+            e.final_obs[no],
+            *(each[no] for each in (e.mask, e.final_mask) if each is not None),
+        )
+
+    def at(self, step: int, rounds: int, due: int = 0) -> None:
+        self.counter[:3] = step, rounds, due
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the current observations."""
+        self.at(step, rounds)
+        refuse_stuck(self.envs, self.call(ACT, *self.given))
+        self.chosen = False
+        return self.action
+
+    def play(self, most: int) -> None:
+        """Steps of environments that are not compiled, each with a whole round, until an episode
+        ends, `most` or a moment."""
+        envs, given, scaled, call = self.envs, self.given, self.scaled, self.call
+        enough = monotonic() + PATIENCE
+        for _ in range(most):
+            envs.step(scaled)
+            refuse_dead_end(envs)
+            refuse_stuck(envs, call(7, *given))
+            if envs.finished or monotonic() > enough:
+                break
+
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        clock.start()
+        self.at(step, 0, count)
+        self.call(UPDATE, *self.given)
+        self.chosen = False
+        clock.lap("update")
+
+    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
+        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
+        counts after them."""
+        if not self.chosen:
+            self.explore(step, rounds)
+            self.chosen = True
+        if self.compiled:
+            self.compiled.begin_rounds()
+            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
+        else:
+            self.play(most)
+        return int(self.counter[STEP]), int(self.counter[ROUNDS])
+
+    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
+        return self.many_rounds(most, *envs.given, *self.given)
+
+    def set_lr(self, lr: Any) -> None:
+        self.table.arrays["lr"][:] = as_numbers(lr)
+
+    def load_state(self, state: Any) -> None:
+        super().load_state(state)  # type: ignore[misc]
+        self.chosen = False
+
+
+class FusedActing:
+    """`explore` of an agent as one compiled call, for an actor that does nothing else."""
+
+    def __init__(
+        self,
+        choose: Any,
+        columns: tuple[dict[str, np.ndarray], ...],
+        action: np.ndarray,
+        options: int = 0,
+    ) -> None:
+        """`choose`: the kernel of the algorithm that does it, `columns`: what that reads, `action`:
+        where actions go, `options`: the length of a mask, 0 where there is none."""
+        self.choose, self.action, self.counter = choose, action, np.zeros(3, np.int64)
+        self.mask = np.zeros((len(action), options), np.bool_)
+        self.table = Table({"counter": self.counter, "e_mask": self.mask}, *columns)
+
+    def __call__(
+        self, rows: np.ndarray, step: int, rounds: int, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Actions for rows [B, …], valid until the next call."""
+        self.counter[:] = step, rounds, 0
+        if mask is not None:
+            self.mask[:] = mask
+        self.choose(self.table, self.action, rows.reshape(len(rows), -1))
+        return self.action
