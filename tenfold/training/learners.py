@@ -155,7 +155,7 @@ def require_networks(run: Run) -> None:
 @contextmanager
 def open_learner(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner]:
     """The learner of a run, its kernels compiled. Its environments and actors are gone afterwards,
-    whatever happens. `initial` are weights to begin with (`training.initial`)."""
+    whatever happens. `initial` are weights to begin with (`training.loop`)."""
     learner = make_learner(run)
     try:
         if initial:
