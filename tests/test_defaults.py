@@ -8,7 +8,7 @@ import tenfold as ten
 from tenfold.config.agent import AgentConfig, field_specs
 from tenfold.config.files import named
 from tenfold.config.notation import show
-from tenfold.config.schema import Config, Count, Decided, to_mapping
+from tenfold.config.schema import Config, Count, DerivedDefault, to_mapping
 
 
 @pytest.mark.parametrize("agent", AgentConfig.kinds())
@@ -34,7 +34,7 @@ def test_steps_follow_the_agent_and_the_help_says_so():
     )
 
 
-class ByPlace(Decided):
+class ByPlace(DerivedDefault):
     def of(self, config):
         return 4 if config.place == "north" else 2
 
