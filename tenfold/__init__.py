@@ -19,6 +19,8 @@ from tenfold.core.registry import domain_names
 if TYPE_CHECKING:
     from tenfold import nets as nets
     from tenfold import ops as ops
+    from tenfold.algorithms.custom import Algorithm as Algorithm
+    from tenfold.algorithms.custom import Rollout as Rollout
     from tenfold.algorithms.dqn.config import DQN as DQN
     from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
     from tenfold.algorithms.dqn.config import Categorical as Categorical
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn.config import Prioritized as Prioritized
     from tenfold.algorithms.dqn.config import Quantile as Quantile
     from tenfold.algorithms.dqn.config import Uniform as Uniform
-    from tenfold.algorithms.own import Algorithm as Algorithm
-    from tenfold.algorithms.own import Rollout as Rollout
     from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac.config import SAC as SAC
     from tenfold.algorithms.td3.config import TD3 as TD3
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
     from tenfold.training.loop import train as train
-    from tenfold.training.many import resume_seeds as resume_seeds
-    from tenfold.training.many import train_seeds as train_seeds
+    from tenfold.training.run_group import resume_seeds as resume_seeds
+    from tenfold.training.run_group import train_seeds as train_seeds
     from tenfold.training.sweep import resume_sweep as resume_sweep
     from tenfold.training.sweep import sweep as sweep
 
@@ -71,7 +71,7 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "algorithms.own": "Algorithm Rollout",
+    "algorithms.custom": "Algorithm Rollout",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
@@ -91,7 +91,7 @@ PUBLIC = {
     "shipping.pack": "pack",
     "training.learners": "load",
     "training.loop": "resume train",
-    "training.many": "resume_seeds train_seeds",
+    "training.run_group": "resume_seeds train_seeds",
     "training.sweep": "resume_sweep sweep",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()} | domain_names()

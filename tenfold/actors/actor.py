@@ -17,7 +17,7 @@ from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.memory.replay import Replay
 from tenfold.memory.replay_rows import TERMINATED
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import RolloutBuffer
 
 if TYPE_CHECKING:
     from tenfold.memory.ring import Row, Schema
@@ -226,7 +226,7 @@ def check_first_rows(parts: Sequence[Replay]) -> str:
     return check_rows(obs, reward, kind == TERMINATED, actions)
 
 
-def check_first_rollout(rollout: Rollout) -> str:
+def check_first_rollout(rollout: RolloutBuffer) -> str:
     """The same about a full rollout, with its observations as the policy saw them."""
     steps = rollout.weight > 0
     obs, reward, chosen, real = (

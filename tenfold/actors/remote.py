@@ -1,7 +1,7 @@
 """The base of pools whose actors run in other processes: connect, request, receive. An actor that
 is lost is replaced, or is an error."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -58,7 +58,7 @@ class RemotePool(PoolBase):
     connected, asked and replaced."""
 
     states: list[dict[str, np.ndarray]]
-    remotes: Sequence[Any]
+    remotes: list[Any]
 
     def __init__(self, run: Run) -> None:
         self.probe_schema(run)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo import PPOAgent
 from tenfold.cli.main import main
 from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.schedule import check_schedule
@@ -97,8 +97,8 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(
     # the same simulator, no policy
     assert found["rules"]["SPT"] == 88 and found["rules"]["MWKR"] == 61
     schedule = [tuple(row) for row in found["schedule"]]
-    from tenfold.domains.jobshop.page import sections
     from tenfold.domains.jobshop.schedule import Scheduled
+    from tenfold.domains.jobshop.tables import sections
 
     assert check_schedule(read_instance("ft06"), [Scheduled(*row) for row in schedule]) == min(
         found["best_makespan"], found["greedy_makespan"]
@@ -292,7 +292,7 @@ def test_act_takes_the_mask_that_comes_with_the_observation_and_batches_as_vecto
     the batch in front."""
     from gymnasium import spaces
 
-    from tenfold.algorithms.ppo.agent import PPOAgent
+    from tenfold.algorithms.ppo import PPOAgent
     from tenfold.algorithms.ppo_settings import PPO
     from tenfold.core.layout import observation_layout
     from tenfold.core.spaces import policy_actions

@@ -6,8 +6,16 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from tenfold.config.notation import show
-from tenfold.config.options import Linear, Net, Prioritized, Replayed, Schedule, Uniform, exceeds
+from tenfold.config.options import (
+    Linear,
+    Net,
+    OffPolicyConfig,
+    Prioritized,
+    Schedule,
+    Uniform,
+    exceeds,
+    show,
+)
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 
@@ -93,7 +101,7 @@ class Noisy(Option):
 
 
 @dataclass(frozen=True)
-class DQN(Replayed):
+class DQN(OffPolicyConfig):
     """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical,
     noisy, as fields of one agent."""
 
