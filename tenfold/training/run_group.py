@@ -117,8 +117,8 @@ def train_group(
     workers = min(group.executor.workers(jobs), len(group.members))
     end = sum(member.run.steps for member in group.members)
     display = Display(group.title, end, group.step, quiet)
-    words = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
-    display.announce(words, group.members[0].run, group.introduction)
+    title = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
+    display.announce(title, group.members[0].run, group.introduction)
     tasks = [
         (
             to_mapping(member.run),
@@ -131,13 +131,13 @@ def train_group(
         for member in group.members
     ]
     pool = group.executor.pool(train_member, tasks)
-    seen = (-1, 0)
+    shown_state = (-1, 0)
 
     def look(done: int) -> None:
-        nonlocal seen
+        nonlocal shown_state
         # only where something happened: otherwise the rate would only seem to fall
-        if (now := (group.step, done)) != seen:
-            seen = now
+        if (now := (group.step, done)) != shown_state:
+            shown_state = now
             display.show(now[0], {"done": f"{done} of {len(tasks)} {group.what}", **progress()})
 
     try:
@@ -236,11 +236,11 @@ def train_seeds(
     `address`, and its files come here, or stay below `storage`, a folder that all machines share.
     `track`: wandb, trackio or mlflow are sent the metrics of every seed. `init`, `checkpoint` and
     `trust` are those of `train`: all seeds begin with the same weights."""
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+    seed_numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not seed_numbers or len(set(seed_numbers)) < len(seed_numbers) or min(seed_numbers) < 0:
         raise ConfigError(
             "seeds",
-            f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.",
+            f"= {list(seed_numbers)} cannot be: give at least one, none of them twice or below 0.",
         )
     what, run = run, resolve_run(run, settings)
     require_guard()
@@ -252,8 +252,8 @@ def train_seeds(
     if run.where == "ray":
         require_reachable(run.address)
     initial = initial_weights(init, checkpoint, alone(run), trust)
-    ready = check_and_warm_up(run, min(len(chosen), jobs or len(chosen)), quiet)
-    folder = SeedsFolder.create(target, run, chosen, overwrite, executor.shared, initial)
+    ready = check_and_warm_up(run, min(len(seed_numbers), jobs or len(seed_numbers)), quiet)
+    folder = SeedsFolder.create(target, run, seed_numbers, overwrite, executor.shared, initial)
     return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
@@ -301,9 +301,9 @@ def resume_seeds(
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
     folder, trackers = SeedsFolder.open(Path(path), trust), trackers_named(track)
-    given = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
+    overrides = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
-        change = merge(settings or {}, given)
+        change = merge(settings or {}, overrides)
         run = changed_seeds(folder.run, change)
         require_trusted_cluster(folder.path, run, trust, change)
         for name, step in group_of(folder).saved.items():
@@ -336,7 +336,9 @@ def group_of(folder: SeedsFolder) -> RunGroup:
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
     executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
-    change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
+    change = {
+        name: value for name, value in folder.changes.items() if (name, value) != ("where", "ray")
+    }
     change.pop("address", None)
     return RunGroup(
         title,
