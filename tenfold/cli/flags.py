@@ -8,7 +8,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tenfold.config.agent import FieldSpec, alias_of, field_specs, misspelled_alias
+from tenfold.config.agent import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
 from tenfold.config.run import Run
@@ -120,12 +120,8 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
     mine, everyones = specs_for(run), specs_for(None)
     for specs in (mine, everyones):
-        by_flag = {spec.flag: spec for spec in specs if spec.flag in known}
-        same = [
-            flag_name for flag_name, spec in by_flag.items() if spec.path.split(".")[-1] == word
-        ]
-        if suggestion := alias_of(by_flag, word) or (
-            f": write {' or '.join(same)}" if same else ""
+        if suggestion := meaning_of(
+            {spec.flag: spec for spec in specs if spec.flag in known}, word
         ):
             return suggestion
         if word in MIGRATION_HINTS:

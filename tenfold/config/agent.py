@@ -255,6 +255,12 @@ def alias_of(specs: Mapping[str, FieldSpec], word: str) -> str:
     return f": tenfold calls it {' or '.join(answers)}" if answers else ""
 
 
+def meaning_of(specs: Mapping[str, FieldSpec], word: str) -> str:
+    """What to write for another library's word, or for the last part of one of our names."""
+    same = [written for written, spec in specs.items() if spec.path.split(".")[-1] == word]
+    return alias_of(specs, word) or (f": write {' or '.join(same)}" if same else "")
+
+
 def misspelled_alias(specs: Mapping[str, FieldSpec], word: str) -> str:
     """The same where a word is nearly another library's, and no setting of ours is nearer."""
     ours = {spec.path.split(".")[-1] for spec in specs.values()}

@@ -120,7 +120,7 @@ def value_at(schedule: Schedule, step: int) -> float:
 
 
 def exceeds(schedule: Schedule, limit: float) -> bool:
-    """Whether a schedule is known to exceed a limit; custom schedules cannot be bounded in advance."""
+    """Whether a schedule is known to exceed a limit; custom ones cannot be bounded in advance."""
     if isinstance(schedule, Custom):
         return False
     top = max(schedule.start, schedule.end) if isinstance(schedule, Option) else schedule

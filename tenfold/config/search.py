@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.agent import FieldSpec, alias_of, field_specs, misspelled_alias
+from tenfold.config.agent import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import changed
 from tenfold.config.notation import (
     balanced,
@@ -126,12 +126,8 @@ def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
     spec = specs.get(path)
     if spec is None:
         word = path.split(".")[-1]
-        same = [known for known in specs if known.split(".")[-1] == word]
         suggestion = (
-            alias_of(specs, word)
-            or (f": write {' or '.join(same)}" if same else "")
-            or misspelled_alias(specs, word)
-            or nearest(path, [*specs])
+            meaning_of(specs, word) or misspelled_alias(specs, word) or nearest(path, [*specs])
         )
         raise ConfigError(path, f"is not a setting that can be searched over{suggestion}.")
     if path in FIXED:
