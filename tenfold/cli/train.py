@@ -25,8 +25,7 @@ from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms
 
 NAMED = 8  # runs that are named one by one
-LISTED = 32  # seeds whose numbers are; of more summary.json tells
-MOST_SEEDS = 10_000  # of one command
+LISTED, MOST_SEEDS = 32, 10_000  # whose numbers are shown (summary.json has all); of a command
 EXAMPLES = """examples:
   tenfold train cartpole --seed 3
   tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
@@ -297,8 +296,8 @@ def finish(result: Any) -> int:
         )
     for line in how.conclusion(result):
         print(line)
-    page, more = result.path / "report.html", how.next_steps(result.path)
-    print(f"results: {result.path}   report: {page}   {more}")
+    more = how.next_steps(result.path)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
     return 0
 
 
@@ -326,9 +325,8 @@ def finish_seeds(result: Any) -> int:
     for seed in folder.seeds if result.run.where == "ray" else ():  # others have said it here
         if text := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {text}")
-    page, how = result.path / "report.html", evaluation_of(result.run)
-    more = how.next_steps(result.path, many=True)
-    print(f"results: {result.path}   report: {page}   {more}")
+    more = evaluation_of(result.run).next_steps(result.path, many=True)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
     for name, text in result.failed.items():
         print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 2 if result.failed else 0

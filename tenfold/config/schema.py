@@ -33,6 +33,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import LAYERS, VALUES, names_sides
 from tenfold.core.registry import OWN, own
 
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
 
 
@@ -48,14 +49,10 @@ class Limits:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
+        if not self.above and self.high < math.inf:
+            return f"between {self.low:g} and {self.high:g}"
         least = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
-        if self.high == math.inf:
-            return least
-        return (
-            f"{least} and at most {self.high:g}"
-            if self.above
-            else f"between {self.low:g} and {self.high:g}"
-        )
+        return least if self.high == math.inf else f"{least} and at most {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -173,12 +170,9 @@ class Option(Config):
         return cls.of(values)
 
     def __str__(self) -> str:
+        word = type(self).__name__.lower()
         arguments = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
-        return (
-            f"{type(self).__name__.lower()}({arguments})"
-            if arguments
-            else type(self).__name__.lower()
-        )
+        return f"{word}({arguments})" if arguments else word
 
 
 @cache
@@ -252,22 +246,10 @@ def convert(value: Any, hint: Any, key: str) -> Any:
 
 def convert_scalar(value: Any, hint: type, key: str) -> Any:
     wrong = ConfigError(key, f"= {show(value)} is not {describe(hint)}.")
-    if hint is bool:
-        booleans = {
-            "true": True,
-            "yes": True,
-            "on": True,
-            "false": False,
-            "no": False,
-            "off": False,
-        }
-        if isinstance(value, str) and value.lower() in booleans:
-            return booleans[value.lower()]
-        if isinstance(value, bool):
-            return value
-        raise wrong
-    if hint is str:
-        if isinstance(value, str):
+    if hint is bool and isinstance(value, str):
+        value = BOOLEANS.get(value.lower())
+    if hint in (bool, str):
+        if isinstance(value, hint):
             return value
         raise wrong
     number = parse_number(value) if isinstance(value, str) else value

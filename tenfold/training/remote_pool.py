@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster: what `pool.Pool` does with the cores of this machine.
+"""Runs as tasks of a Ray cluster: what `worker_pool.Pool` does with the cores of this machine.
 
 Ray would begin a lost task anew with what it was given at first. So it has no retries of its own
 here: a run whose machine is gone is given to another one, with the files that have come from it,

@@ -2,10 +2,8 @@
 run it would be alone, bit for bit, into a folder of its own; one that was stopped goes on from its
 checkpoint.
 
-A process for each core takes one run after another (`pool`). (One process that updates several
-members in one call would save only the cost of the calls, some 2 µs of a round; and it could not
-use a second core.) Where an engine trains seeds together on a device, all are in this process
-(`together`).
+A process for each core takes one run after another (`worker_pool`). Where an engine trains seeds
+together on a device, all are in this process (`seed_batch`).
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +42,6 @@ from tenfold.training.loop import (
     train_from_start,
 )
 from tenfold.training.seed_batch import require_kernels, require_room, train_together
-from tenfold.training.session import Result
 from tenfold.training.tracking import Tracker, trackers_named
 from tenfold.training.worker_pool import LOCAL, Executor
 
@@ -93,11 +90,8 @@ class RunGroup:
     @property
     def saved(self) -> dict[str, int]:
         """Where those go on that have been saved."""
-        return {
-            member.name: steps[-1]
-            for member in self.members
-            if (steps := checkpoint_steps(member.path))
-        }
+        steps = {member.name: checkpoint_steps(member.path) for member in self.members}
+        return {name: saved[-1] for name, saved in steps.items() if saved}
 
 
 def warm_up(runs: Sequence[Run], quiet: bool) -> None:
@@ -119,17 +113,8 @@ def train_group(
     display = Display(group.title, end, group.step, quiet)
     title = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
     display.announce(title, group.members[0].run, group.introduction)
-    tasks = [
-        (
-            to_mapping(member.run),
-            str(member.path.absolute()),
-            group.change,
-            group.callbacks,
-            group.initial,
-            group.trust,
-        )
-        for member in group.members
-    ]
+    common = (group.change, group.callbacks, group.initial, group.trust)
+    tasks = [(to_mapping(one.run), str(one.path.absolute()), *common) for one in group.members]
     pool = group.executor.pool(train_member, tasks)
     shown_state = (-1, 0)
 
@@ -170,25 +155,18 @@ def train_member(
     callbacks = (*callbacks, *trackers)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            how: dict[str, Any] = {"quiet": True, "callbacks": callbacks, "trust": trust}
-            result = resume(path, settings=change, **how)
+            result = resume(path, settings=change, quiet=True, callbacks=callbacks, trust=trust)
+        elif initial:
+            check_resources(run := Run.of(settings))
+            result = train_from_start(run, Path(path), initial, True, True, callbacks)
         else:
-            result = train_here(Run.of(settings), path, initial, callbacks)
+            run = Run.of(settings)
+            result = train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
         return result.unsaved, result.interrupted
     except Finished:
         return "", 0
     except UserError as error:
         return str(error), 0
-
-
-def train_here(
-    run: Run, path: str, initial: InitialWeights | None, callbacks: Sequence[Any]
-) -> Result:
-    """One of a group, from its start."""
-    if not initial:
-        return train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
-    check_resources(run)
-    return train_from_start(run, Path(path), initial, True, True, callbacks)
 
 
 @dataclass(frozen=True)
@@ -340,17 +318,9 @@ def group_of(folder: SeedsFolder) -> RunGroup:
         name: value for name, value in folder.changes.items() if (name, value) != ("where", "ray")
     }
     change.pop("address", None)
-    return RunGroup(
-        title,
-        "seeds",
-        members,
-        folder.path,
-        again,
-        change,
-        executor=executor,
-        initial=kept_weights(folder.path),
-        trust=folder.trust,
-    )
+    more: dict[str, Any] = {"executor": executor, "trust": folder.trust}
+    more["initial"] = kept_weights(folder.path)
+    return RunGroup(title, "seeds", members, folder.path, again, change, **more)
 
 
 def run_seeds(
