@@ -188,8 +188,10 @@ def refit(
         fitted = solve(x, moved, weights)
         left = np.square(moved[whole] - x[whole] @ fitted.transpose(0, 2, 1)).mean(1)  # [N, D]
     if alone is not None:
-        own, share = of_readings(record._replace(z=readings, whole=steps), fitted.mean(0), count)
-        left = np.repeat(own[None], len(fitted), 0)
+        squares, share = of_readings(
+            record._replace(z=readings, whole=steps), fitted.mean(0), count
+        )
+        left = np.repeat(squares[None], len(fitted), 0)
     left += (variance[:-1] + variance[1:])[steps].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)
     drift, push = fitted[..., :count] / dynamics.dt, fitted[..., count:] / dynamics.dt

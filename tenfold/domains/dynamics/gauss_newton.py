@@ -32,7 +32,7 @@ BLOCK = 256  # steps whose derivatives are written down at once: they stay in th
 
 class Record(NamedTuple):
     """What is fitted to: consecutive readings z [T + 1, D] and actions a [T, A]; `whole` [T] is
-    False where the next reading belongs to another episode, `seen` [T] where it is missing; the
+    False where the next reading belongs to another episode, `observed` [T] where it is missing; the
     grid's axis (empty for linear dynamics) and width; the factors `scale` [T + 1, D] of the gain at
     each reading and the prediction `middle` [D] of first readings; and the variance that a surprise
     is expected to have."""
@@ -40,7 +40,7 @@ class Record(NamedTuple):
     z: np.ndarray
     a: np.ndarray
     whole: np.ndarray
-    seen: np.ndarray
+    observed: np.ndarray
     axis: np.ndarray
     width: float
     scale: np.ndarray
@@ -50,7 +50,7 @@ class Record(NamedTuple):
     @property
     def counted(self) -> np.ndarray:
         """Which steps have an error of prediction, [T]."""
-        return self.whole & self.seen
+        return self.whole & self.observed
 
     @property
     def filter(self) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ def gauss_newton(
     coefficients: np.ndarray,
     gain: np.ndarray,
     penalty: np.ndarray,
-    held: bool = False,
+    gain_only: bool = False,
 ) -> Fit:
     """From these coefficients and this gain to those that predict best; `penalty` [P + A] is the
     prior's precision of a coefficient. `held`: the coefficients stay, and the gain alone is looked
@@ -81,14 +81,14 @@ def gauss_newton(
     shape = coefficients.shape
     centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
     precision = prior_precision(penalty, gain)
-    free = slice(coefficients.size if held else 0, None)
+    free = slice(coefficients.size if gain_only else 0, None)
 
     def at(theta: np.ndarray) -> Fit:
-        own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
+        weights, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
         share = share.reshape(gain.shape)
-        surprise = followed(*record[:4], own, share, *record.filter)[1]
+        surprise = followed(*record[:4], weights, share, *record.filter)[1]
         prior = float(precision @ np.square(theta - centre)) / 2
-        return Fit(own, share, surprise, density_loss(record, surprise, shape[1]) + prior)
+        return Fit(weights, share, surprise, density_loss(record, surprise, shape[1]) + prior)
 
     theta = np.concatenate((coefficients.ravel(), gain.ravel()))
     best = at(theta)
@@ -102,14 +102,14 @@ def gauss_newton(
         step = np.zeros_like(theta)
         step[free] = np.linalg.solve((gram[0] + np.diag(precision))[free, free], down[free])
         size = 1.0
-        found = at(theta + step)
-        while not found.loss < best.loss and size > LEAST_STEP:
+        candidate = at(theta + step)
+        while not candidate.loss < best.loss and size > LEAST_STEP:
             size /= 2
-            found = at(theta + size * step)
-        gained = best.loss - found.loss
+            candidate = at(theta + size * step)
+        gained = best.loss - candidate.loss
         if not gained > 0:
             break
-        theta, best = theta + size * step, found
+        theta, best = theta + size * step, candidate
         if gained < ENOUGH:
             break
     return best
@@ -165,17 +165,21 @@ def prior_precision(penalty: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
     """Of the surprises [T, D] of steps that count, as if `rows` more had the variance expected."""
-    own = surprise[record.counted]
-    expected = rows * max(record.noise, LEAST) * np.eye(own.shape[1])
-    return (own.T @ own + expected) / (len(own) + rows)
+    counted = surprise[record.counted]
+    expected = rows * max(record.noise, LEAST) * np.eye(counted.shape[1])
+    return (counted.T @ counted + expected) / (len(counted) + rows)
 
 
 def density_loss(record: Record, surprise: np.ndarray, rows: int) -> float:
     """½ n·log det of their covariance; without end where one is far away."""
-    own = surprise[record.counted]
-    if not np.abs(own).max() < FAR:  # nor where it is not a number
+    counted = surprise[record.counted]
+    if not np.abs(counted).max() < FAR:  # nor where it is not a number
         return np.inf
-    return 0.5 * (len(own) + rows) * float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
+    return (
+        0.5
+        * (len(counted) + rows)
+        * float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
+    )
 
 
 def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,19 +196,19 @@ def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.n
     )
     for start in range(0, len(record.a), BLOCK):
         part = slice(start, start + BLOCK)
-        given = record.z[start : start + BLOCK + 1], *(own[part] for own in record[1:4])
+        block = record.z[start : start + BLOCK + 1], *(column[part] for column in record[1:4])
         near = record._replace(scale=record.scale[start : start + BLOCK + 1])
         _, surprise, by, carried = filtered(
-            *given, fit.coefficients, fit.gain, *near.filter, carried
+            *block, fit.coefficients, fit.gain, *near.filter, carried
         )
         counted = record.counted[part]
         rows = (root.T @ by[counted]).reshape(-1, count)
-        wanted = (surprise[counted] @ root).ravel()
+        target = (surprise[counted] @ root).ravel()
         for n, w in enumerate(weight):
             scale = np.repeat(np.sqrt(w[part][counted]), size)
             scaled = rows * scale[:, None]
             gram[n] += scaled.T @ scaled
-            slope[n] += scaled.T @ (scale * wanted)
+            slope[n] += scaled.T @ (scale * target)
     return gram, slope
 
 
@@ -239,8 +243,8 @@ def predicting(
         return best.coefficients[None], squares[None], best.gain
     every = np.zeros((len(weights), len(record.a)))
     every[:, record.counted] = weights
-    found = resampled(record, best, every, penalty)
-    return found, np.repeat(squares[None], len(weights), 0), best.gain
+    models = resampled(record, best, every, penalty)
+    return models, np.repeat(squares[None], len(weights), 0), best.gain
 
 
 def of_readings(
@@ -253,7 +257,9 @@ def of_readings(
     surprise = followed(*record[:4], coefficients, none, *record.filter)[1]
     if coefficients.size + none.size <= MOST:
         record = with_first_shares(record, none, surprise)
-        best = gauss_newton(record, coefficients, none, penalty_of(coefficients, count), held=True)
+        best = gauss_newton(
+            record, coefficients, none, penalty_of(coefficients, count), gain_only=True
+        )
         surprise, none = best.surprise, best.gain
     return np.square(surprise[record.counted]).mean(0), none
 

@@ -74,26 +74,26 @@ def fill_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         x = rng.normal(size=(members, rows, size))
         x[rng.random(x.shape) < 0.4] = np.nan
         x[:, -1] = np.nan
-        given = (
+        arrays = (
             x,
             rng.normal(size=(members, size)),
             rng.normal(size=(members, size, factors)),
             rng.uniform(0.1, 1, (members, size)),
         )
-        yield tuple(torch.from_numpy(part.astype(dtype)) for part in given)
+        yield tuple(torch.from_numpy(part.astype(dtype)) for part in arrays)
 
 
 def filled_reference(x, mean, loading, noise):
     """Row by row: μ_m + S_mo·S_oo⁻¹·(x_o − μ_o) with the covariance S = Λ·Λᵀ + diag ψ."""
-    found = x.clone()
+    result = x.clone()
     for m in range(len(x)):
         covariance = loading[m] @ loading[m].T + torch.diag(noise[m])
         for r in range(x.shape[1]):
             gone = torch.isnan(x[m, r])
-            seen = ~gone
-            away = torch.linalg.solve(covariance[seen][:, seen], (x[m, r] - mean[m])[seen])
-            found[m, r, gone] = mean[m, gone] + covariance[gone][:, seen] @ away
-    return found
+            known = ~gone
+            away = torch.linalg.solve(covariance[known][:, known], (x[m, r] - mean[m])[known])
+            result[m, r, gone] = mean[m, gone] + covariance[gone][:, known] @ away
+    return result
 
 
 @pair(filled_reference, fill_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"))
@@ -107,17 +107,17 @@ def filled(
     mean, loading, noise = (part.double() for part in (mean, loading, noise))
     away = torch.where(gone, 0.0, x.double() - mean.unsqueeze(1))
     factors = expected(away, ~gone, loading, noise)[0]
-    said = mean.unsqueeze(1) + factors @ loading.mT
-    return torch.where(gone, said.to(x), x)
+    expectation = mean.unsqueeze(1) + factors @ loading.mT
+    return torch.where(gone, expectation.to(x), x)
 
 
 def expected(
-    away: torch.Tensor, seen: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
+    away: torch.Tensor, known: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean [M, R, Q] and precision [M, R, Q, Q] of the factors of rows less their mean, 0 where
     they were not seen."""
     size = loading.shape[-1]
-    certain = seen / noise.unsqueeze(1)
+    certain = known / noise.unsqueeze(1)
     squares = (loading.unsqueeze(-1) * loading.unsqueeze(-2)).flatten(-2)  # [M, Y, Q²]
     precision = (certain @ squares).unflatten(-1, (size, size))
     precision = precision + torch.eye(size, dtype=precision.dtype, device=precision.device)
@@ -128,31 +128,33 @@ def expected(
 def factors_of(x: np.ndarray) -> Factors:
     """Of rows [n, Y] with NaN where nothing was seen, for one member, without M in front."""
     x = x[:: -(-len(x) // MOST_ROWS)]
-    seen = ~np.isnan(x)
+    observed = ~np.isnan(x)
     rows, size = x.shape
-    count = np.maximum(seen.sum(0), 1)
-    known = np.where(seen, x, 0.0)
+    count = np.maximum(observed.sum(0), 1)
+    known = np.where(observed, x, 0.0)
     mean = known.sum(0) / count
-    away = np.where(seen, x - mean, 0.0)
+    away = np.where(observed, x - mean, 0.0)
     spread = np.square(away).sum(0) / count
     spread = np.where(spread > 0, spread, 1.0)
     factors = max(min(FACTORS, size - 1), 1)
     _, values, axes = np.linalg.svd(away, full_matrices=False)
     loading = np.zeros((size, factors))
-    found = min(factors, len(values))
-    loading[:, :found] = axes[:found].T * values[:found] / np.sqrt(rows)
+    count_found = min(factors, len(values))
+    loading[:, :count_found] = axes[:count_found].T * values[:count_found] / np.sqrt(rows)
     noise = np.maximum(spread - np.square(loading).sum(1), 0.1 * spread)
     for _ in range(ROUNDS):
-        given = (away, seen, loading, noise)
+        arrays = (away, observed, loading, noise)
         f, precision = (
             part[0].numpy()
-            for part in expected(*(torch.from_numpy(np.asarray(part))[None] for part in given))
+            for part in expected(*(torch.from_numpy(np.asarray(part))[None] for part in arrays))
         )
         ones = np.concatenate((f, np.ones((rows, 1))), 1)
         second = ones[:, :, None] * ones[:, None]
         second[:, :-1, :-1] += np.linalg.inv(precision)
         # each channel by the rows in which it was seen
-        gram = (seen.T.astype(float) @ second.reshape(rows, -1)).reshape(size, *second.shape[1:])
+        gram = (observed.T.astype(float) @ second.reshape(rows, -1)).reshape(
+            size, *second.shape[1:]
+        )
         gram += LEAST_NOISE * np.eye(factors + 1)
         right = known.T @ ones
         weight = np.linalg.solve(gram, right[..., None])[..., 0]
@@ -161,7 +163,7 @@ def factors_of(x: np.ndarray) -> Factors:
         square = np.square(known).sum(0) - 2 * (weight * right).sum(1)
         square += np.einsum("yi,yij,yj->y", weight, gram, weight)
         noise = np.maximum(square / count, LEAST_NOISE * spread)
-        away = np.where(seen, x - mean, 0.0)
+        away = np.where(observed, x - mean, 0.0)
     return Factors(mean, loading, noise)
 
 
@@ -211,13 +213,13 @@ def log_likelihood_of_seen(
     """log p of the numbers of y [M, …, Y] that are not NaN: Gaussian with these variances [M, Y],
     or Poisson with the rate `mean` and its logarithm."""
     gone = torch.isnan(y)
-    y, seen = torch.where(gone, 0.0, y), (~gone).to(mean)
+    y, observed = torch.where(gone, 0.0, y), (~gone).to(mean)
     if raw_variance is None:
         assert log_rate is not None
-        return (seen * (y * log_rate - mean)).sum(-1) - (seen * torch.lgamma(y + 1)).sum(-1)
+        return (observed * (y * log_rate - mean)).sum(-1) - (observed * torch.lgamma(y + 1)).sum(-1)
     variance = positive(raw_variance).view(len(y), *[1] * (y.dim() - 2), -1)
-    squares = (seen * (y - mean).square() / variance).sum(-1)
-    return -0.5 * (squares + (seen * (math.log(2 * math.pi) + variance.log())).sum(-1))
+    squares = (observed * (y - mean).square() / variance).sum(-1)
+    return -0.5 * (squares + (observed * (math.log(2 * math.pi) + variance.log())).sum(-1))
 
 
 # rows of which nothing was seen
@@ -228,8 +230,8 @@ def carried_on(rows: np.ndarray, gone: np.ndarray) -> np.ndarray:
     start the first one."""
     if gone.all():
         return rows
-    place = np.maximum.accumulate(np.where(gone, -1, np.arange(len(rows))))
-    return rows[np.where(place < 0, int(np.argmin(gone)), place)]
+    last = np.maximum.accumulate(np.where(gone, -1, np.arange(len(rows))))
+    return rows[np.where(last < 0, int(np.argmin(gone)), last)]
 
 
 def surely_read(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -245,9 +247,9 @@ def surely_read(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 def widened(y: np.ndarray, start: int, channels: int) -> np.ndarray:
     """A session's observations [..., Y] among those of all sessions, from channel `start` on."""
-    found = np.full((*y.shape[:-1], channels), np.nan)
-    found[..., start : start + y.shape[-1]] = y
-    return found
+    wide = np.full((*y.shape[:-1], channels), np.nan)
+    wide[..., start : start + y.shape[-1]] = y
+    return wide
 
 
 def means_alone(x: np.ndarray) -> Factors:
@@ -259,5 +261,5 @@ def means_alone(x: np.ndarray) -> Factors:
 
 def stacked_factors(x: np.ndarray, several: bool) -> Factors:
     """Of every member's rows [M, n, Y]; of several sessions means alone."""
-    found = [means_alone(own) if several else factors_of(own) for own in x]
-    return Factors(*(np.stack(part) for part in zip(*found, strict=True)))
+    factors = [means_alone(rows) if several else factors_of(rows) for rows in x]
+    return Factors(*(np.stack(part) for part in zip(*factors, strict=True)))

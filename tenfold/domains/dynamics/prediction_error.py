@@ -57,7 +57,9 @@ def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         )
 
 
-def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, carried):
+def filtered_reference(
+    z, a, whole, observed, coefficients, gain, axis, width, scale, middle, carried
+):
     """The recursion as it is written, differentiated by autograd."""
     z, a, scale, middle, carried = (
         torch.from_numpy(np.array(part)) for part in (z, a, scale, middle, carried)
@@ -75,14 +77,14 @@ def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, scale
         return product
 
     def run(theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        own = theta[: coefficients.size].view(coefficients.shape)
+        weights = theta[: coefficients.size].view(coefficients.shape)
         share = theta[coefficients.size :].view(gain.shape)
         belief = [carried[:, 0] + carried[:, 1:] @ (theta - now)]
         surprise, predicted = [], []
         for t in range(len(a)):
-            predicted.append(belief[t] + own @ torch.cat((features(belief[t]), a[t])))
+            predicted.append(belief[t] + weights @ torch.cat((features(belief[t]), a[t])))
             surprise.append(z[t + 1] - predicted[t])
-            known = z[t + 1] - share @ (scale[t + 1] * surprise[t]) if seen[t] else predicted[t]
+            known = z[t + 1] - share @ (scale[t + 1] * surprise[t]) if observed[t] else predicted[t]
             first = z[t + 1] - share @ (scale[t + 1] * (z[t + 1] - middle))
             belief.append(known if whole[t] else first)
         return torch.stack(belief), torch.stack(surprise), torch.stack(predicted)
@@ -138,7 +140,7 @@ def step_slope(b, axis, width, coefficients, x, slope):
 
 @pair(filtered_reference, filtered_examples, rtol=1e-8, atol=1e-9)
 @kernel
-def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, carried):
+def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, middle, carried):
     """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
     derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
     is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
@@ -153,8 +155,8 @@ def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, 
     belief[0] = carried[:, 0]
     before = carried[:, 1:].copy()
     for t in range(steps):
-        place = features_at(belief[t], axis, width, bells, x)
-        x[place:] = a[t]
+        features_end = features_at(belief[t], axis, width, bells, x)
+        x[features_end:] = a[t]
         step_slope(belief[t], axis, width, coefficients, x, jacobian)
         for d in range(size):
             moved = 0.0
@@ -174,7 +176,7 @@ def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, 
                     away = scale[t + 1, c] * (z[t + 1, c] - middle[c])
                     belief[t + 1, d] -= gain[d, c] * away
                     before[d, first + d * size + c] -= away
-        elif not seen[t]:
+        elif not observed[t]:
             before[:] = slope[t]
             belief[t + 1] = z[t + 1] - surprise[t]
         else:
@@ -202,26 +204,26 @@ def first_belief(
     away = scale * (z - middle)
     start[:, 0] = z - gain @ away
     for d in range(size):
-        own = 1 + coefficients + d * size
-        start[d, own : own + size] = -away
+        column = 1 + coefficients + d * size
+        start[d, column : column + size] = -away
     return start
 
 
 def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for *given, _carried in filtered_examples(rng, dtype):
-        yield tuple(given)
+    for *arguments, _carried in filtered_examples(rng, dtype):
+        yield tuple(arguments)
 
 
-def followed_reference(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
+def followed_reference(z, a, whole, observed, coefficients, gain, axis, width, scale, middle):
     """`filtered` without its derivatives, from the first reading."""
     start = first_belief(z[0], gain, scale[0], middle, coefficients.size)
-    given = z, a, whole, seen, coefficients, gain, axis, width, scale, middle, start
-    return filtered_reference(*given)[:2]
+    arguments = z, a, whole, observed, coefficients, gain, axis, width, scale, middle, start
+    return filtered_reference(*arguments)[:2]
 
 
 @pair(followed_reference, followed_examples, rtol=1e-9, atol=1e-12)
 @kernel
-def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
+def followed(z, a, whole, observed, coefficients, gain, axis, width, scale, middle):
     """Beliefs [T + 1, D] and surprises [T, D] alone, from the first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
@@ -231,8 +233,8 @@ def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
         for c in range(size):
             belief[0, d] -= gain[d, c] * scale[0, c] * (z[0, c] - middle[c])
     for t in range(steps):
-        place = features_at(belief[t], axis, width, bells, x)
-        x[place:] = a[t]
+        features_end = features_at(belief[t], axis, width, bells, x)
+        x[features_end:] = a[t]
         for d in range(size):
             moved = 0.0
             for p in range(inputs):
@@ -240,7 +242,7 @@ def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
             surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
         for d in range(size):
             belief[t + 1, d] = z[t + 1, d]
-            if whole[t] and not seen[t]:
+            if whole[t] and not observed[t]:
                 belief[t + 1, d] -= surprise[t, d]
                 continue
             for c in range(size):

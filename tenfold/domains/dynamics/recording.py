@@ -188,8 +188,8 @@ def checked(path: Path, arrays: EpisodeArrays, dt: float | None = None) -> Recor
         raise UserError(f"{path} has no rows.")
     if not y[0].shape[1]:
         raise UserError(f"{path}: its observations have no numbers.")
-    for what, parts in (("observations", y), ("actions", a)):
-        for episode, rows in enumerate(parts):
+    for what, episodes in (("observations", y), ("actions", a)):
+        for episode, rows in enumerate(episodes):
             wrong = np.isinf(rows) if what == "observations" else ~np.isfinite(rows)
             at = f"{path}: {what}, episode {episode}"
             require_none(at, rows, wrong, "is missing or not finite; fill it in or cut there")

@@ -163,8 +163,8 @@ def stacked(path: Path, nodes: Readers) -> Readers:
     """`train_X` and `valid_X` as X, trials in the order in which they were recorded where that is
     known; other names stay as they are."""
     kinds = [name.removeprefix(TRAIN) for name in nodes if name.startswith(TRAIN)]
-    parts = {part + kind for part in (TRAIN, VALID) for kind in kinds}
-    readers = {name: read for name, read in nodes.items() if name not in parts}
+    names = {part + kind for part in (TRAIN, VALID) for kind in kinds}
+    readers = {name: read for name, read in nodes.items() if name not in names}
     order = None
     if {TRAIN + ORDER, VALID + ORDER} <= {*nodes}:
         order = np.argsort(both(path, nodes, ORDER, None).ravel(), kind="stable")
@@ -204,7 +204,7 @@ def mat_readers(path: Path, selection: Selection) -> Readers:
     except Exception as error:  # torn files end in whatever the bytes lead to
         raise UserError(f"{path} cannot be read as a MATLAB file ({one_line(error)}).") from None
     named = [(name, value) for name, value in content.items() if not name.startswith("__")]
-    return variables(path, dict(pair for own in named for pair in plain(*own)), selection)
+    return variables(path, dict(pair for item in named for pair in plain(*item)), selection)
 
 
 def plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -288,12 +288,12 @@ def joined_cells(
             f"cell 1 {(*shapes, 'of no cell')[0]}: every cell must be a matrix of one episode, a "
             f"row for each step and a column for each number."
         )
-    own = np.repeat(np.arange(len(cells)), [len(rows) for rows in cells])
-    if ids and not np.array_equal(ids[0], own):
+    cell_ids = np.repeat(np.arange(len(cells)), [len(rows) for rows in cells])
+    if ids and not np.array_equal(ids[0], cell_ids):
         raise UserError(
             f"{path}: the cells of {name} have {listed([str(len(rows)) for rows in cells])} rows, "
             "which are not those of the observations."
         )
-    ids.append(own)
+    ids.append(cell_ids)
     rows = np.concatenate(cells)
     return rows.ravel() if name == "time" else rows

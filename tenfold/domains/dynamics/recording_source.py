@@ -117,7 +117,7 @@ def source_of(name: str) -> Source:
     if missing:
         raise UserError(f"{name} does not say its {missing[0]}: {NO_ID}")
 
-    def parts(key: str) -> tuple[str, ...]:
+    def listed_under(key: str) -> tuple[str, ...]:
         return tuple(map(unquote, filter(None, arguments.get(key, "").split("+"))))
 
     try:
@@ -127,8 +127,8 @@ def source_of(name: str) -> Source:
             int(arguments["actions"]),
             float(arguments["dt"]),
             arguments.get("digest", ""),
-            Selection(parts("observed"), parts("acted"), float(arguments.get("bin", 0))),
-            tuple(map(int, parts("sessions"))),
+            Selection(listed_under("observed"), listed_under("acted"), float(arguments.get("bin", 0))),
+            tuple(map(int, listed_under("sessions"))),
         )
     except ValueError:
         raise UserError(f"{name} cannot be read: {NO_ID}") from None
@@ -197,8 +197,8 @@ def recalled(name: str) -> Recording:
             f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
             f"start it anew with `tenfold fit {source.file}`."
         )
-    parts = [recorded(path, source.dt, source.selection) for path in source.paths]
-    recording = pooled(source.paths, parts) if source.sessions else parts[0]
+    recordings = [recorded(path, source.dt, source.selection) for path in source.paths]
+    recording = pooled(source.paths, recordings) if source.sessions else recordings[0]
     if recording.sizes != (source.observations, source.actions) or source.digest not in (
         "",
         recording.digest,

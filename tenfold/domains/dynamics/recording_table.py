@@ -142,20 +142,22 @@ def names_of(table: Table, selection: Selection, kind: int) -> tuple[str, ...]:
     if not table.tabular:
         usual = next(((name,) for name in table.usual[kind] if name in head), ())
         return names or usual or table.usual[0][: 1 - kind]
-    shown = f"its head is {listed(head) if any(head) else 'empty'}"
-    shown += "; put commas in place of the semicolons" if len(head) == 1 and ";" in head[0] else ""
+    head_text = f"its head is {listed(head) if any(head) else 'empty'}"
+    head_text += (
+        "; put commas in place of the semicolons" if len(head) == 1 and ";" in head[0] else ""
+    )
     if not names:
         names = tuple(name for name in head if name[:1] == "ya"[kind] and name[1:].isdigit())
         if not names and not kind:
             raise UserError(
-                f"{table.path} has no columns y0, y1, … of observations: {shown}; name yours with "
-                "--observations."
+                f"{table.path} has no columns y0, y1, … of observations: {head_text}; name yours "
+                "with --observations."
             )
     elif len(names) == 1 and names[0] not in head:
         names = tuple(name for name in head if name.startswith(names[0])) or names
     missing = next((name for name in names if name not in head), None)
     if missing is not None:
-        raise UserError(f"{table.path} has no column {missing} of {what}: {shown}.")
+        raise UserError(f"{table.path} has no column {missing} of {what}: {head_text}.")
     return names
 
 
@@ -271,9 +273,9 @@ def by_episode(path: Path, ids: list[Any], timed: bool) -> list[np.ndarray]:
 
 def listed(names: Sequence[str]) -> str:
     """Names for a sentence, not too many of them."""
-    shown = ", ".join(name or "one without a name" for name in names[:MOST_NAMES])
+    text = ", ".join(name or "one without a name" for name in names[:MOST_NAMES])
     more = len(names) - MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown or "none at all"
+    return f"{text} and {more} more" if more > 0 else text or "none at all"
 
 
 def one_line(error: Exception) -> str:
