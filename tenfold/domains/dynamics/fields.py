@@ -95,8 +95,8 @@ class Field(Config):
         if self.observe == "identity" and self.size not in (None, self.inputs):
             raise ConfigError(
                 "size",
-                f"= {self.size} does not fit: observe = identity shows the {self.inputs} numbers of "
-                f"{self.field} themselves.",
+                f"= {self.size} does not fit: observe = identity shows the {self.inputs} numbers "
+                f"of {self.field} themselves.",
             )
         if self.start > self.edge and not self.ring:
             raise ConfigError(

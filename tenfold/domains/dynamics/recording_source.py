@@ -117,7 +117,7 @@ def source_of(name: str) -> Source:
     if missing:
         raise UserError(f"{name} does not say its {missing[0]}: {NO_ID}")
 
-    def listed_under(key: str) -> tuple[str, ...]:
+    def names_under(key: str) -> tuple[str, ...]:
         return tuple(map(unquote, filter(None, arguments.get(key, "").split("+"))))
 
     try:
@@ -127,8 +127,10 @@ def source_of(name: str) -> Source:
             int(arguments["actions"]),
             float(arguments["dt"]),
             arguments.get("digest", ""),
-            Selection(listed_under("observed"), listed_under("acted"), float(arguments.get("bin", 0))),
-            tuple(map(int, listed_under("sessions"))),
+            Selection(
+                names_under("observed"), names_under("acted"), float(arguments.get("bin", 0))
+            ),
+            tuple(map(int, names_under("sessions"))),
         )
     except ValueError:
         raise UserError(f"{name} cannot be read: {NO_ID}") from None
