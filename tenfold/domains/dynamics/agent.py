@@ -14,13 +14,14 @@ import torch
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.dynamics.belief import Belief
-from tenfold.domains.dynamics.closed_form import read_alone, refit
+from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import change, move, restate
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.missing import (
     carried_on,
     mean_seen,
+    read_alone,
     stacked_factors,
     surely_read,
     unread,

@@ -321,9 +321,6 @@ def move_drift(dynamics: Dynamics, m: int, to: Coordinates) -> None:
         put(weight, to.back @ array(weight))
 
 
-# other units of observations
-
-
 def change(m: int, old: Channels, new: Channels) -> Coordinates:
     """Of member m's observations: what was y inside is y' now, y = root·y' + centre. What is known
     of a channel that had never varied is that it was where it was: there the model keeps its first

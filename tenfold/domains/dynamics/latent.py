@@ -29,6 +29,7 @@ from tenfold.domains.dynamics.dynamics import (
     FIRST_NOISE,
     FIRST_POSTERIOR,
     LEAST_VARIANCE,
+    MOST_LOG_RATE,
     Dynamics,
     positive,
     raw_of,
@@ -38,7 +39,6 @@ from tenfold.domains.dynamics.sessions import SessionMap
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import Layer
 
-MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
 LEAST_MEAN = 1e-3  # of a neuron's counts, before its logarithm is taken
 
 Posterior = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]  # mean, variance, encoder state

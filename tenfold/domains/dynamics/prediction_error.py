@@ -1,31 +1,25 @@
-"""The error of a filter's predictions, and its derivatives: the regressors, filtered by the share.
+"""Readings, the beliefs that follow them, and the error of predictions with its derivatives.
 
 A belief follows the readings z by the model itself,
 
     s_t = z_{t+1} − b_t − B·x(b_t, a_t)        surprise;  x holds the features φ(b_t) and the action
     b_{t+1} = z_{t+1} − E·s_t                  E [D, D]: the share of a surprise that is error
 
-so that a coefficient moves a prediction twice: directly, and through every belief before it. Least
-squares of s with x alone (`fitting`) knows of the first; where readings err by more than a step's
-noise, E is near 1 and the second is ten times as large. The derivative of a prediction is the
-regressor filtered by share and slope of the step,
+so that a coefficient moves a prediction twice: directly, and through every belief before it. The
+derivative of a prediction is the regressor filtered by share and slope of the step,
 
     S_t = J_t·M_t + ∂(B·x)/∂(B, E),    M_{t+1} = E·S_t − ∂E·s_t,    J_t = I + W·φ'(b_t)
 
-(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10).
-
-An episode begins with the prediction m, the mean of first readings, which nothing moves. Surprises
-of first readings are larger than later ones, and so are, for some steps, those of the readings
-after them: less of them is error. So the share is E·diag(c) with the factor c [T + 1, D] of each
-reading; c = 0 believes a first reading as it is (`gauss_newton.with_first_shares` finds c and m).
-
-A reading that was not seen leaves the prediction as the belief, and its step counts nothing. The
-minimum is looked for in `gauss_newton`.
+(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10). A reading that
+was not observed leaves the prediction as the belief, and its step counts nothing. An episode begins
+with the prediction m, the mean of first readings. Surprises of first readings are larger than later
+ones, and so are, for some steps, those of the readings after them: less of them is error. So the
+share is E·diag(c) with the factor c [T + 1, D] of each reading; c = 0 believes a first reading.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +27,10 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
-# beliefs, surprises and their derivatives
+LEAST = 1e-12  # of a surprise's variance
+LEAST_SHARE = 1e-3  # of a surprise: below, readings hardly err
+SETTLES = 100  # readings after which a share is the steady one
+FIRST_PRIOR = 4  # first readings that are added, as far apart as all readings are
 
 
 def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -249,3 +246,84 @@ def followed(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
                 off = surprise[t, c] if whole[t] else z[t + 1, c] - middle[c]
                 belief[t + 1, d] -= gain[d, c] * scale[t + 1, c] * off
     return belief, surprise
+
+
+# the record of a fit
+
+
+class Record(NamedTuple):
+    """What is fitted to: consecutive readings z [T + 1, D] and actions a [T, A]; `whole` [T] is
+    False where the next reading belongs to another episode, `observed` [T] where it is missing; the
+    grid's axis (empty for linear dynamics) and width; the factors `scale` [T + 1, D] of the gain at
+    each reading and the prediction `middle` [D] of first readings; and the variance that a surprise
+    is expected to have."""
+
+    z: np.ndarray
+    a: np.ndarray
+    whole: np.ndarray
+    observed: np.ndarray
+    axis: np.ndarray
+    width: float
+    scale: np.ndarray
+    middle: np.ndarray
+    noise: float = 0.0
+
+    @property
+    def counted(self) -> np.ndarray:
+        """Which steps have an error of prediction, [T]."""
+        return self.whole & self.observed
+
+    @property
+    def filter(self) -> tuple[Any, ...]:
+        """What `filtered` and `followed` take behind coefficients and gain."""
+        return self.axis, self.width, self.scale, self.middle
+
+
+def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
+    """Of the surprises [T, D] of steps that count, as if `rows` more had the variance expected."""
+    counted = surprise[record.counted]
+    expected = rows * max(record.noise, LEAST) * np.eye(counted.shape[1])
+    return (counted.T @ counted + expected) / (len(counted) + rows)
+
+
+def begin_steps(whole: np.ndarray) -> np.ndarray:
+    """How many readings of its episode came before each one, [T + 1]."""
+    rows = np.arange(len(whole) + 1)
+    begins = np.concatenate(([True], ~whole))
+    return rows - np.maximum.accumulate(np.where(begins, rows, 0))
+
+
+def with_first_shares(record: Record, gain: np.ndarray, surprise: np.ndarray) -> Record:
+    """The record with the share of its surprises that is error where episodes begin.
+
+    The error of a reading has the variance r = e·s, of a steady surprise's variance s and share e.
+    A first reading is off its mean by more: by v, the variance of first readings, of which r is
+    error. What is unknown of the state then is p = v − r, of a reading's error e' = r / (p + r) of
+    it; each reading leaves e'·p, and the step adds what keeps the steady p in its place:
+
+        p' = e'·p + (1 − e)·(s − r)        factor e' / e of the gain, for each number of the state
+
+    Were a first reading believed as it is, its error would be in all beliefs after it, as long as
+    the gain is near 1, and go along with the steps from there: trials of 40 steps of a rotation
+    behind counts faded half as fast again as the true one.
+    """
+    age, z = begin_steps(record.whole), record.z
+    usual, spread = z.mean(0), z.var(0)
+    first = z[:-1][(age[:-1] == 0) & record.counted]
+    rows = len(first) + FIRST_PRIOR
+    middle = (first.sum(0) + FIRST_PRIOR * usual) / rows
+    spread = spread + np.square(usual - middle)
+    wide = (np.square(first - middle).sum(0) + FIRST_PRIOR * spread) / rows
+    steady = np.clip(gain.diagonal(), LEAST_SHARE, 1)
+    error = steady * np.maximum(covariance(record, surprise, 0).diagonal(), LEAST)
+    unknown = np.maximum(wide - error, 0)
+    added = (1 - steady) * (error / steady - error)
+    factors = np.ones((min(SETTLES, age.max() + 1), len(steady)))
+    for row in factors:
+        share = error / (unknown + error)
+        row[:] = share / steady
+        unknown = share * unknown + added
+    scale = np.ones_like(z)
+    early = age < len(factors)
+    scale[early] = factors[age[early]]
+    return record._replace(scale=scale, middle=middle)
