@@ -60,7 +60,7 @@ def learner(engine: str, agent: dict[str, Any], **more: Any) -> Any:
     found = make_learner(Run.of(settings | {"agent": agent}))
     if agent["name"] == "ppo":
         found.learn = lambda: None
-        while found.left:
+        while found.rollout.left:
             found.round()
     else:
         while found.step < 1_500:

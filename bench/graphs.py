@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from measure import row, timed_row
 
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.files import named
 from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize

@@ -19,6 +19,8 @@ from tenfold.core.registry import domain_names
 if TYPE_CHECKING:
     from tenfold import nets as nets
     from tenfold import ops as ops
+    from tenfold.algorithms.custom import Algorithm as Algorithm
+    from tenfold.algorithms.custom import Rollout as Rollout
     from tenfold.algorithms.dqn.config import DQN as DQN
     from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
     from tenfold.algorithms.dqn.config import Categorical as Categorical
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn.config import Prioritized as Prioritized
     from tenfold.algorithms.dqn.config import Quantile as Quantile
     from tenfold.algorithms.dqn.config import Uniform as Uniform
-    from tenfold.algorithms.own import Algorithm as Algorithm
-    from tenfold.algorithms.own import Rollout as Rollout
     from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac.config import SAC as SAC
     from tenfold.algorithms.td3.config import TD3 as TD3
@@ -71,7 +71,7 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "algorithms.own": "Algorithm Rollout",
+    "algorithms.custom": "Algorithm Rollout",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "

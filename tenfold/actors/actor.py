@@ -16,7 +16,7 @@ from tenfold.core.processes import within
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.memory.replay import Replay
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.rows import TERMINATED
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def first_look(parts: Sequence[Replay]) -> str:
     return judged(obs, reward, kind == TERMINATED, actions)
 
 
-def first_rollout(rollout: Rollout) -> str:
+def first_rollout(rollout: RolloutBuffer) -> str:
     """The same about a full rollout, with its observations as the policy saw them."""
     steps = rollout.weight > 0
     obs, reward, chosen, real = (

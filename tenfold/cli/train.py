@@ -293,7 +293,7 @@ def finish(result: Any) -> int:
         )
     for line in how.conclusion(result):
         print(line)
-    page, more = result.path / "report.html", how.onward(result.path)
+    page, more = result.path / "report.html", how.next_steps(result.path)
     print(f"results: {result.path}   report: {page}   {more}")
     return 0
 
@@ -323,7 +323,7 @@ def finish_seeds(result: Any) -> int:
         if words := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {words}")
     page, how = result.path / "report.html", evaluation_of(result.run)
-    more = how.onward(result.path, many=True)
+    more = how.next_steps(result.path, many=True)
     print(f"results: {result.path}   report: {page}   {more}")
     for name, words in result.failed.items():
         print(f"tenfold: {name}: {words}", file=sys.stderr)

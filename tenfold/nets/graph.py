@@ -97,6 +97,7 @@ class GraphNetwork(FlatModule):
     lie in `size.nodes` places for every graph, those of nodes that are not there are 0."""
 
     critic = None  # of state and action, as other policies may have one
+    state_size = hidden_size = 0  # it has no memory
 
     def __init__(
         self, size: GraphSize, outputs: GraphOutputs, net: PolicyNet, columns: int, least_std: float
@@ -170,8 +171,17 @@ class GraphNetwork(FlatModule):
         value = self.value_head(token)
         return value if self.columns else value.squeeze(-1)
 
-    def values(self, graphs: Graphs) -> torch.Tensor:
+    def values(self, graphs: Graphs, state: torch.Tensor) -> torch.Tensor:
         return self.values_of(self.encode(graphs)[1])
+
+    def step(
+        self, graphs: Graphs, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `PolicyNetwork` has it."""
+        return *self(graphs), state
+
+    def policy_step(self, graphs: Graphs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self(graphs)[0], state
 
     def forward(self, graphs: Graphs) -> tuple[torch.Tensor, torch.Tensor]:
         h, token = self.encode(graphs)

@@ -100,9 +100,8 @@ def inputs_and_actions(
         draws = agent.draws(count, 0)
         more |= {"uniform": draws[0].astype(np.float32), "normal": draws[1]}
     if "state" in policy.more:
-        zeros = np.zeros((count, agent.state_size), np.float32)
-        more["state"] = np.roll(agent.said_after(rows, mask, zeros)[1], 1, 0)  # of the row before
-        expected = list(agent.said_after(rows, mask, more["state"], draws))
+        more["state"] = np.roll(agent.infer(rows, mask)[1], 1, 0)  # of the row before
+        expected = list(agent.infer(rows, mask, draws, more["state"]))
     elif draws is not None:
         expected = [agent.sampled(rows, mask, 0)]
     else:

@@ -16,7 +16,7 @@ from tenfold.actors import pool as choose
 from tenfold.actors.pool import InProcessPool
 from tenfold.actors.process_pool import ProcessPool
 from tenfold.actors.remote import RemotePool
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Learner

@@ -13,7 +13,7 @@ from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key

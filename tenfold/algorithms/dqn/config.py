@@ -6,8 +6,16 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from tenfold.config.notation import show
-from tenfold.config.options import Linear, Net, Prioritized, Replayed, Schedule, Uniform, exceeds
+from tenfold.config.options import (
+    Linear,
+    Net,
+    Prioritized,
+    Replayed,
+    Schedule,
+    Uniform,
+    exceeds,
+    show,
+)
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 

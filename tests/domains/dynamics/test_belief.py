@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tenfold.domains.dynamics.belief import Belief, fuse
+
+from tenfold.domains.dynamics.belief import ARX, Belief, fit_arx, fuse
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import raw_of
 from tenfold.domains.dynamics.fields import FieldEnvironments
 from tenfold.domains.dynamics.latent import LatentNetwork
-import numpy as np
-import pytest
-from tenfold.domains.dynamics.belief import ARX, fit_arx
-
 
 NAME = "tenfold/LimitCycle-v0(observe=identity, scale=0.1, process_noise=0.05, limit=100000)"
 

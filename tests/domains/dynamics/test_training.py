@@ -2,19 +2,17 @@
 
 import copy
 from typing import Any
+
 import numpy as np
 import pytest
 import torch
+
+from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.belief import fit_arx, forecast, k_step_r2
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.training import Training, beta_at, update
-import numpy as np
-import pytest
-from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.training import Window
-
+from tenfold.domains.dynamics.training import Training, Window, beta_at, update
 
 KINDS = [
     {},

@@ -3,7 +3,7 @@ the most probable actions or by drawn ones."""
 
 import triton.language as tl
 
-from tenfold.algorithms.ppo.resident_arrays import (
+from tenfold.algorithms.kernels.resident_ppo_arrays import (
     COINS,
     NORMALS,
     OBS_SCALE,
@@ -11,7 +11,7 @@ from tenfold.algorithms.ppo.resident_arrays import (
     deviations,
     rule,
 )
-from tenfold.algorithms.ppo.resident_play import allowed_of, for_task, seen
+from tenfold.algorithms.kernels.resident_ppo_play import allowed_of, for_task, seen
 from tenfold.ops.device import network, policy
 from tenfold.ops.device.episodes import LANES, play_episodes
 from tenfold.ops.device.language import gpu_kernel

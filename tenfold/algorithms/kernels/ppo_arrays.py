@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo import PPOAgent
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
 from tenfold.core.tables import B1, B2, B3, D1, F1, F2, F3, I1, I2, I3, U1, opener
 from tenfold.engines.fused import SPENT, zeros
 from tenfold.envs.adapter import Environments
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import RolloutBuffer
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops.mlp import ACTIVATIONS, parameter_count
 
@@ -105,7 +105,7 @@ open_arrays = opener(Arrays)
 
 
 def make_arrays(
-    agent: PPOAgent, rollout: Rollout, envs: Environments, sums: np.ndarray, batch: int
+    agent: PPOAgent, rollout: RolloutBuffer, envs: Environments, sums: np.ndarray, batch: int
 ) -> Arrays:
     """Those of the agent, the rollout and the environments, and scratch for minibatches of up to
     `batch` rows."""
@@ -113,7 +113,7 @@ def make_arrays(
     assert isinstance(online, PolicyNetwork)
     p_sizes, v_sizes = np.array(online.policy.sizes), np.array(online.value.sizes)
     reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
-    if not rollout.held:
+    if not rollout.hidden_size:
         assert parameter_count(p_sizes) + reals + parameter_count(v_sizes) == online.flat.numel()
     count, features = envs.num_envs, int(p_sizes[0])
     outputs = int(max(p_sizes[1:].sum(), v_sizes[1:].sum()))
@@ -158,7 +158,7 @@ def make_arrays(
         r_advantage=r.advantage,
         r_target=r.target,
         # of sequences the rows of a minibatch
-        order=np.zeros(r.reward.size, np.int64) if r.held else r.order,
+        order=np.zeros(r.reward.size, np.int64) if r.hidden_size else r.order,
         e_reward=envs.reward,
         e_terminated=envs.terminated,
         e_truncated=envs.truncated,

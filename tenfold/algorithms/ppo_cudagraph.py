@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
-from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
+from tenfold.algorithms.agent import Tensors
+from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, Captured, at_once
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import ACTED, RolloutBuffer
 from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
-SHOWN = ("obs", "boundary")  # what networks are given of a row
-ACTED = ("chosen", "real", "log_p", "value")
+INPUTS = ("obs", "boundary")  # what networks are given of a row
 
 
 class GraphPPO(Captured, PlainPPO):
     """As the plain engine; statistics stay on the GPU until they are logged."""
 
-    def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Any) -> None:
+    def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Any) -> None:
         super().__init__(agent, rollout, envs)
         device = agent.device
         self.sums = torch.zeros(len(self.names) + 1, dtype=torch.float64, device=device)
@@ -55,8 +54,10 @@ class GraphPPO(Captured, PlainPPO):
         if agent.online.critic is not None:
             parts = (count, len(agent.actions.sizes))
             self.static = {n: torch.zeros(parts, device=device) for n in ("advantage", "log_p")}
-        self.most = max(1, MOST // rollout.length)  # minibatches of a graph
-        self.places = rollout.rows_of(np.arange(rollout.order.size)).reshape(rollout.length, -1)
+        self.most = max(1, MOST // rollout.sequence_length)  # minibatches of a graph
+        self.row_indices = rollout.rows_of(np.arange(rollout.order.size)).reshape(
+            rollout.sequence_length, -1
+        )
         self.sent = self.make_sent()
         self.acting = self.make_acting()
         self.shape = self.kernel_shape()
@@ -65,9 +66,12 @@ class GraphPPO(Captured, PlainPPO):
         """What minibatches are given."""
         sizes, rollout = np.diff(self.bounds), self.rollout
         self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
-        rows = self.size * rollout.length
+        rows = self.size * rollout.sequence_length
         shapes: Shapes = {"index": ((rows,), np.int64), "lr": ((), np.float32)}
-        shapes |= {"state": ((self.size, rollout.held), np.float32), "before": ((), np.float32)}
+        shapes |= {
+            "state": ((self.size, rollout.hidden_size), np.float32),
+            "before": ((), np.float32),
+        }
         if self.uneven:
             shapes["there"] = (rows,), np.float32
         return StagingBuffer(
@@ -75,7 +79,7 @@ class GraphPPO(Captured, PlainPPO):
         )
 
     def unchecked_agent(self) -> Any:
-        return unchecked(self.agent)
+        return self.agent.unchecked()
 
     def changed(self) -> list[torch.Tensor]:
         return [*super().changed(), self.far]
@@ -104,7 +108,7 @@ class GraphPPO(Captured, PlainPPO):
                 here[name][...] = rows.numpy()
         self.phase.send()
         for name, own in self.static.items():
-            own.copy_(self.each[name])
+            own.copy_(self.extra_rows[name])
 
     def learn(self, first: int, last: int, step: int) -> bool:
         agent, parts, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
@@ -133,8 +137,8 @@ class GraphPPO(Captured, PlainPPO):
         for k in range(count):
             own = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
             numbers[: len(own)], numbers[len(own) :] = own, own[0]
-            here[k]["index"][...] = self.places[:, numbers].ravel()
-            here[k]["state"][...] = self.states.numpy()[numbers]
+            here[k]["index"][...] = self.row_indices[:, numbers].ravel()
+            here[k]["state"][...] = self.start_states.numpy()[numbers]
             if self.uneven:
                 here[k]["there"].reshape(-1, self.size)[...] = np.arange(self.size) < len(own)
             here[k]["lr"][...], here[k]["before"][...] = lr, before + k
@@ -164,7 +168,7 @@ class GraphPPO(Captured, PlainPPO):
         from tenfold.ops.device.policy_loss import PolicyRows, policy_derivative  # needs Triton
 
         sent, phase, online = self.sent.there[inputs], self.phase.there[0], self.agent.online
-        output, value = online(self.shown_there(inputs))
+        output, value = online(self.input_there(inputs))
         rows = PolicyRows(
             sent["index"],
             sent["there"] if self.uneven else value,
@@ -185,7 +189,7 @@ class GraphPPO(Captured, PlainPPO):
         if (
             not self.by_kernels
             or agent.online.critic is not None
-            or agent.gates is not None
+            or agent.distribution.gates is not None
             or self.rows["value"].dim() > 1
             or (settings.squash and settings.entropy > 0)
         ):
@@ -210,7 +214,7 @@ class GraphPPO(Captured, PlainPPO):
         found = {
             name: value.index_select(0, sent["index"])
             for name, value in rows.items()
-            if name not in SHOWN
+            if name not in INPUTS
         }
         numbers = found.pop("numbers")
         for name, (start, end) in self.columns.items():
@@ -219,68 +223,72 @@ class GraphPPO(Captured, PlainPPO):
             found.setdefault(name, own.squeeze(1) if flat else own)
         if self.uneven:
             found["weight"] = found["weight"] * sent["there"]
-        return found | {"obs": self.shown_there(k)}
+        return found | {"obs": self.input_there(k)}
 
-    def shown_there(self, k: int) -> Any:
+    def input_there(self, k: int) -> Any:
         """What the network is given of minibatch number k."""
         sent, phase = self.sent.there[k], self.phase.there[0]
-        rows = {n: phase[n].index_select(0, sent["index"]) for n in SHOWN if n in phase}
-        return self.shown(rows | {"state": sent["state"]})
+        rows = {n: phase[n].index_select(0, sent["index"]) for n in INPUTS if n in phase}
+        return self.network_input(rows | {"state": sent["state"]})
 
     # acting
 
-    def choose(
+    def sample_action(
         self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
     ) -> tuple[np.ndarray, ...]:
         agent = self.agent
         u, noise = agent.draws(len(rows), rounds * len(rows))
-        parcel, found = self.acting
+        parcel, results = self.acting
         (here,) = parcel.open()
-        here["rows"][...], here["state"][...] = rows, self.rollout.memory
+        here["rows"][...], here["state"][...] = rows, self.rollout.hidden
         here["u"][...], here["noise"][...] = u, noise
         if "mask" in here:
             here["mask"][...] = mask
         self.replay_graph("act", parcel, self.act_there)
         self.wait()
-        if not np.isfinite(found["log_p"].numpy()).all():  # the agent says what is wrong
-            return agent.choose(rows, mask, u, noise, self.rollout.memory)
-        return tuple(value.numpy() for value in found.values())
+        if not np.isfinite(results["log_p"].numpy()).all():  # the agent says what is wrong
+            return agent.explore(rows, mask, rounds, self.rollout.hidden)
+        acted = tuple(value.numpy() for value in results.values())
+        return acted if self.rollout.hidden_size else (*acted, self.rollout.hidden)
 
     def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
-        parcel, found = self.acting
+        parcel, results = self.acting
         (here,) = parcel.open()
         here["rows"][...], here["state"][...] = rows, state
         self.replay_graph("value", parcel, self.value_there)
         self.wait()
-        return found["value"].numpy()
+        return results["value"].numpy()
 
     def make_acting(self) -> tuple[StagingBuffer, Tensors]:
-        """What acting is given, and where its results arrive, in the order of `chosen_by`."""
-        rollout, lanes = self.rollout, self.rollout.obs.shape[1]
-        arrays = {"rows": rollout.obs[0], "state": rollout.memory}
+        """What acting is given, and where its results arrive."""
+        rollout, envs = self.rollout, self.rollout.obs.shape[1]
+        arrays = {"rows": rollout.obs[0], "state": rollout.hidden}
         if rollout.mask.shape[-1]:
             arrays["mask"] = rollout.mask[0]
         shapes: Shapes = {name: (a.shape, a.dtype) for name, a in arrays.items()}
-        shapes["u"] = (lanes, rollout.chosen.shape[2]), np.float64
-        shapes["noise"] = (lanes, rollout.real.shape[2]), np.float32
-        told = {name: getattr(rollout, name)[0] for name in ACTED}
-        if rollout.held:
-            told["following"] = rollout.following
-        kinds = {name: torch.from_numpy(array) for name, array in told.items()}
-        found = {name: self.host(*kind.shape, dtype=kind.dtype) for name, kind in kinds.items()}
-        return StagingBuffer(self.agent.device, shapes, depth=1), found
+        shapes["u"] = (envs, rollout.chosen.shape[2]), np.float64
+        shapes["noise"] = (envs, rollout.real.shape[2]), np.float32
+        arrays = {name: getattr(rollout, name)[0] for name in ACTED}
+        if rollout.hidden_size:
+            arrays["next_hidden"] = rollout.next_hidden
+        like = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        results = {name: self.host(*a.shape, dtype=a.dtype) for name, a in like.items()}
+        return StagingBuffer(self.agent.device, shapes, depth=1), results
 
     @torch.no_grad()
     def act_there(self) -> None:
         """Acting as it is recorded."""
-        given, found = self.acting[0].there[0], self.acting[1]
-        shown = self.agent.shown(given["rows"], given["state"])
-        told = self.learning.chosen_by(shown, given.get("mask"), given["u"], given["noise"])
-        for there, value in zip(found.values(), told, strict=True):
+        given, results = self.acting[0].there[0], self.acting[1]
+        obs, agent = self.agent.to_net(given["rows"]), self.learning
+        acted = agent.distribution.act(
+            obs, given["state"], given.get("mask"), given["u"], given["noise"]
+        )
+        for there, value in zip(results.values(), acted, strict=False):
             there.copy_(value, non_blocking=True)
 
     @torch.no_grad()
     def value_there(self) -> None:
-        given = self.acting[0].there[0]
-        shown = self.agent.shown(given["rows"], given["state"])
-        self.acting[1]["value"].copy_(self.agent.online.values(shown), non_blocking=True)
+        given, results = self.acting[0].there[0], self.acting[1]
+        obs = self.agent.to_net(given["rows"])
+        values = self.agent.online.values(obs, given["state"])
+        results["value"].copy_(values, non_blocking=True)

@@ -3,7 +3,7 @@ registers, and writes the rows of the rollout."""
 
 import triton.language as tl
 
-from tenfold.algorithms.ppo.resident_arrays import (
+from tenfold.algorithms.kernels.resident_ppo_arrays import (
     COINS,
     GAMMA,
     NORM_CLIP,

@@ -11,8 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent, Tensors
-from tenfold.algorithms.ppo.fused_arrays import (
+from tenfold.algorithms.agent import Tensors
+from tenfold.algorithms.kernels.ppo import (
+    ACT,
+    FINISH,
+    STORE,
+    UPDATE,
+    fused_ppo,
+    fused_ppo_rounds,
+)
+from tenfold.algorithms.kernels.ppo_arrays import (
     EMPTY,
     LR,
     MOVED,
@@ -21,18 +29,12 @@ from tenfold.algorithms.ppo.fused_arrays import (
     TARGET_KL,
     make_arrays,
 )
-from tenfold.algorithms.ppo.fused_memory import make_memories
-from tenfold.algorithms.ppo.fused_memory_round import fused_memory, fused_memory_rounds
-from tenfold.algorithms.ppo.fused_round import (
-    ACT,
-    FINISH,
-    STORE,
-    UPDATE,
-    fused_ppo,
-    fused_ppo_rounds,
+from tenfold.algorithms.kernels.ppo_recurrent import (
+    fused_memory,
+    fused_memory_rounds,
+    make_memories,
 )
-from tenfold.algorithms.ppo.plain import PlainPPO
-from tenfold.algorithms.ppo.recurrent import RecurrentAgent, agent_kind
+from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
@@ -44,7 +46,7 @@ from tenfold.engines.fused import PATIENCE, SPENT
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import RolloutBuffer
 
 
 class FusedPPO(PlainPPO):
@@ -64,7 +66,7 @@ class FusedPPO(PlainPPO):
         unknown = agent.config.squash and agent.config.entropy
         return "the entropy of squashed actions has no closed form" if unknown else ""
 
-    def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Environments) -> None:
+    def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Environments) -> None:
         super().__init__(agent, rollout, envs)
         # whether the rollout's current row holds the actions for the current observations
         self.chosen = False
@@ -72,11 +74,11 @@ class FusedPPO(PlainPPO):
             envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         )
         batch = int(max(np.diff(self.bounds)))  # sequences
-        self.arrays = make_arrays(agent, rollout, envs, self.sums, batch * rollout.length)
+        self.arrays = make_arrays(agent, rollout, envs, self.sums, batch * rollout.sequence_length)
         self.counter, self.rule = self.arrays.counter, self.arrays.rule
         self.spent = self.counter[-len(SPENT) :]
         remembered, self.part, self.rounds = (), fused_ppo, fused_ppo_rounds
-        if isinstance(agent, RecurrentAgent):
+        if agent.hidden_size:
             self.memories = make_memories(agent, rollout, batch)
             remembered = (table_of(self.memories),)
             self.part, self.rounds = fused_memory, fused_memory_rounds
@@ -104,7 +106,7 @@ class FusedPPO(PlainPPO):
         """Those in the rollout's current row, for the environments."""
         if self.counter[EMPTY]:
             assert self.envs.mask is not None
-            self.refuse_empty(self.envs.mask)
+            self.agent.require_options(self.envs.mask, self.envs.place)
         t, rollout = int(self.rollout.count[0]), self.rollout
         return self.agent.for_env(rollout.chosen[t], rollout.real[t])
 
@@ -198,9 +200,9 @@ def phase_of(
         make_environments(env, 2, seed, policy=True),
     )
     actions = policy_actions(envs.action_space, env)
-    agent = agent_kind(config)(config, envs.layout, actions, seed)
+    agent = PPOAgent(config, envs.layout, actions, seed)
     masked = envs.mask is not None
-    rollout = Rollout(config, envs.layout, actions, 2, masked, None, agent.held)
+    rollout = RolloutBuffer(config, envs.layout, actions, 2, masked, None, agent.hidden_size)
     plain, engine = PlainPPO(agent, rollout, envs), kind(agent, rollout, envs)
     for rounds in range(config.horizon):
         envs.step(plain.explore(0, rounds))

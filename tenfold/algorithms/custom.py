@@ -1,4 +1,4 @@
-"""An algorithm of one's own: networks, how they act, and what they learn from a rollout.
+"""Custom algorithms: networks, how they act, and what they learn from a rollout.
 
     class Reinforce(ten.Algorithm):
         config = Config
@@ -31,7 +31,7 @@ from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 
 if TYPE_CHECKING:
-    from tenfold.algorithms.own_learner import OwnActing, OwnAgent, OwnLearner
+    from tenfold.algorithms.custom_learner import CustomActing, CustomAgent, CustomLearner
     from tenfold.config.run import Run
     from tenfold.envs.adapter import Environments
 
@@ -71,15 +71,15 @@ class Draw:
 
     def normal(self, size: int = 1) -> torch.Tensor:
         """[B, size] from the standard normal distribution."""
-        room = np.empty((len(self.address), size), np.float32)
-        return self.fill(fill_normal, Purpose.NOISE_ACT, room)
+        out = np.empty((len(self.address), size), np.float32)
+        return self.fill(fill_normal, Purpose.NOISE_ACT, out)
 
-    def fill(self, how: Any, purpose: Purpose, room: np.ndarray) -> torch.Tensor:
+    def fill(self, fill: Any, purpose: Purpose, out: np.ndarray) -> torch.Tensor:
         stream = key(self.seed, purpose, self.member + (self.calls << 48))
         self.calls += 1  # a second call in one action draws other numbers
-        for row, address in zip(room, self.address.tolist(), strict=True):
-            how(stream, address * row.size, row)
-        return torch.from_numpy(room).float().to(self.device)
+        for row, address in zip(out, self.address.tolist(), strict=True):
+            fill(stream, address * row.size, row)
+        return torch.from_numpy(out).float().to(self.device)
 
 
 class Algorithm:
@@ -89,7 +89,7 @@ class Algorithm:
     horizon = 128  # steps of every environment in a rollout, where the settings have no `horizon`
     spec: EnvSpec
     settings: Any
-    agent: "OwnAgent"
+    agent: "CustomAgent"
 
     def build(self, spec: EnvSpec, config: Any) -> None:
         """Makes the networks, as attributes. Random numbers of torch are seeded by the run. What is
@@ -124,41 +124,41 @@ class Algorithm:
         return cls.config(name=f"{cls.__module__}:{cls.__qualname__}", **settings)
 
     @classmethod
-    def family(cls, name: str) -> "OwnFamily":
-        """As the package sees it, under the name module:Name."""
-        return OwnFamily(cls, name)
+    def family(cls, name: str) -> "CustomFamily":
+        """The class as the registry has algorithms, under the name module:Name."""
+        return CustomFamily(cls, name)
 
 
-class OwnFamily(protocols.Algorithm):
-    """How the parts of a run are made for an algorithm of one's own."""
+class CustomFamily(protocols.Algorithm):
+    """A custom algorithm as the registry has algorithms: how the parts of a run are made."""
 
     on_policy = normalises = True
 
     def __init__(self, kind: type[Algorithm], name: str) -> None:
         self.kind, self.name, self.config = kind, name, kind.config
 
-    def make_agent(self, run: "Run", spec: EnvSpec) -> "OwnAgent":
-        from tenfold.algorithms.own_learner import OwnAgent
+    def make_agent(self, run: "Run", spec: EnvSpec) -> "CustomAgent":
+        from tenfold.algorithms.custom_learner import CustomAgent
 
-        return OwnAgent(self.kind(), run, spec)
+        return CustomAgent(self.kind(), run, spec)
 
-    def exported(self, agent: "OwnAgent", sample: bool) -> Any:
-        from tenfold.algorithms.own_learner import OwnPolicy
+    def exported(self, agent: "CustomAgent", sample: bool) -> Any:
+        from tenfold.algorithms.custom_learner import CustomPolicy
 
-        return OwnPolicy(agent, sample)
+        return CustomPolicy(agent, sample)
 
-    def make_learner(self, run: "Run") -> "OwnLearner":
-        from tenfold.algorithms.own_learner import OwnLearner
+    def make_learner(self, run: "Run") -> "CustomLearner":
+        from tenfold.algorithms.custom_learner import CustomLearner
 
-        return OwnLearner(run)
+        return CustomLearner(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
-        from tenfold.algorithms.own_learner import action_form
+        from tenfold.algorithms.custom_learner import action_form
 
         shape, dtype = action_form(envs.action_space, run.env)
         return {"action": ((envs.num_envs, *shape), dtype)}
 
-    def make_acting(self, run: "Run", agent: "OwnAgent", envs: "Environments") -> "OwnActing":
-        from tenfold.algorithms.own_learner import OwnActing
+    def make_acting(self, run: "Run", agent: "CustomAgent", envs: "Environments") -> "CustomActing":
+        from tenfold.algorithms.custom_learner import CustomActing
 
-        return OwnActing(agent, envs)
+        return CustomActing(agent, envs)

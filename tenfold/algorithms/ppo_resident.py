@@ -9,8 +9,7 @@ What a run holds on the host stays as it is for every engine; the GPU works on a
 from collections.abc import Sequence
 from typing import Any
 
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.config.run import Run
 from tenfold.engines.choose import why_not_layers
 from tenfold.engines.resident import why_not_resident
@@ -40,7 +39,7 @@ class ResidentPPO(TogetherEngine, PlainPPO):
 
     @classmethod
     def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
-        from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
+        from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
 
         seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
         first = learners[0]
@@ -49,7 +48,7 @@ class ResidentPPO(TogetherEngine, PlainPPO):
 
     @classmethod
     def bytes_each(cls, learner: Any) -> int:
-        from tenfold.algorithms.ppo.resident_seeds import Seed, room_of, shape_of
+        from tenfold.algorithms.kernels.resident_ppo_seeds import Seed, room_of, shape_of
         from tenfold.engines.device import bytes_of
 
         seed = Seed(learner.agent, learner.rollout, learner.envs)

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.algorithms.ppo import resident_arrays as r
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.fused_arrays import DRAWS
-from tenfold.algorithms.ppo.resident_arrays import Arrays, Shape
-from tenfold.algorithms.ppo.resident_evaluate import evaluate, greedy, sampled
-from tenfold.algorithms.ppo.resident_learn import (
+from tenfold.algorithms.kernels import resident_ppo_arrays as r
+from tenfold.algorithms.kernels.ppo_arrays import DRAWS
+from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays, Shape
+from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
+from tenfold.algorithms.kernels.resident_ppo_learn import (
     ORDERED,
     apply,
     close,
@@ -26,7 +25,8 @@ from tenfold.algorithms.ppo.resident_learn import (
     shuffle,
     values,
 )
-from tenfold.algorithms.ppo.resident_play import norm_scale, norm_update, play, show
+from tenfold.algorithms.kernels.resident_ppo_play import norm_scale, norm_update, play, show
+from tenfold.algorithms.ppo import PPOAgent
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
 from tenfold.engines.device import DeviceSeeds, Room, empty_rows
@@ -34,7 +34,7 @@ from tenfold.engines.resident import PRECISIONS
 from tenfold.envs.adapter import Episode, StateEnvironments
 from tenfold.envs.device import device_task
 from tenfold.envs.mask_faults import no_option
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import RolloutBuffer
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
@@ -66,7 +66,7 @@ class Seed(NamedTuple):
     """What one run holds on the host."""
 
     agent: PPOAgent
-    rollout: Rollout
+    rollout: RolloutBuffer
     envs: StateEnvironments
 
 

@@ -1,5 +1,5 @@
-"""Agent and learner of an algorithm of one's own: the user's networks behind the interface of an
-agent, rollouts for the user's `round`."""
+"""Agent and learner of a custom algorithm: the user's networks behind the interface of an agent,
+rollouts for the user's `round`."""
 
 import copy
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from torch import nn
 
 from tenfold.actors.actor import SimpleActing
 from tenfold.algorithms.agent import FlatAgent, refuse_state
-from tenfold.algorithms.on_policy import RolloutLearner
-from tenfold.algorithms.own import Algorithm, Draw, Rollout
+from tenfold.algorithms.custom import Algorithm, Draw, Rollout
+from tenfold.algorithms.on_policy import OnPolicyLearner
 from tenfold.config.options import value_at
 from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.protocols import EnvSpec, Policy, State
@@ -72,26 +72,26 @@ def contained(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-class OwnAgent(FlatAgent):
+class CustomAgent(FlatAgent):
     """The user's networks, how they act, Adam's moments and the count of updates."""
 
-    def __init__(self, own: Algorithm, run: "Run", spec: EnvSpec) -> None:
+    def __init__(self, algorithm: Algorithm, run: "Run", spec: EnvSpec) -> None:
         self.config: Any = run.agent
         self.layout, self.seed = spec.layout, run.seed
         self.actions = policy_actions(spec.action_space, run.env)
         self.shape, _ = action_form(spec.action_space, run.env)
         self.device = torch.device("cpu" if run.device == "auto" else run.device)
-        self.own = own
-        self.own.spec, self.own.settings, self.own.agent = spec, self.config, self
-        self.name = type(own).__name__
+        self.algorithm = algorithm
+        algorithm.spec, algorithm.settings, algorithm.agent = spec, self.config, self
+        self.name = type(algorithm).__name__
         if run.normalize_obs:
             self.normalise(self.layout, "mlp" if len(self.layout.net_shape) == 1 else "other")
         if not hasattr(self.config, "lr"):
             raise UserError(f"The settings of {self.name} have no lr, the learning rate of step.")
         with torch.random.fork_rng(), told_of(f"{self.name}.build"):
             torch.manual_seed(run.seed)
-            self.own.build(spec, self.config)
-        self.online = Networks(self.own).to(self.device)
+            algorithm.build(spec, self.config)
+        self.online = Networks(algorithm).to(self.device)
         self.online.flatten()
         self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
         self.count, self.at = np.zeros(1, np.int64), 0  # updates; the environment step they are at
@@ -108,20 +108,20 @@ class OwnAgent(FlatAgent):
         if address is not None:
             draw = Draw(self.seed, self.member, address, self.device)
         with torch.no_grad(), told_of(f"{self.name}.act"):
-            found = self.own.act(self.to_net(torch.from_numpy(rows)), draw).cpu().numpy()
-        if found.shape != (len(rows), *self.shape):
+            action = self.algorithm.act(self.to_net(torch.from_numpy(rows)), draw).cpu().numpy()
+        if action.shape != (len(rows), *self.shape):
             raise UserError(
-                f"{self.name}.act gave actions of shape {found.shape} for {len(rows)} "
+                f"{self.name}.act gave actions of shape {action.shape} for {len(rows)} "
                 f"observations, and must give {(len(rows), *self.shape)}."
             )
-        if not self.shape and not ((found >= 0) & (found < self.actions.sizes[0])).all():
+        if not self.shape and not ((action >= 0) & (action < self.actions.sizes[0])).all():
             raise UserError(
-                f"{self.name}.act gave action {found.max()}, and there are "
+                f"{self.name}.act gave action {action.max()}, and there are "
                 f"{self.actions.sizes[0]}, from 0 on."
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(action).all():
             raise UserError(f"{self.name}.act gave an action that is not finite.")
-        return found.astype(np.float32 if self.shape else np.int64)
+        return action.astype(np.float32 if self.shape else np.int64)
 
     def for_env(self, action: np.ndarray) -> np.ndarray:
         """As the environments take them, within their bounds."""
@@ -144,8 +144,8 @@ class OwnAgent(FlatAgent):
         if mask is not None:
             raise UserError(f"{self.name} cannot use action masks: call act without one.")
         rows, single = self.layout.rows_of(obs)
-        found = self.for_env(self.choose(rows, None))
-        return (found[0] if self.shape else int(found[0])) if single else found
+        action = self.for_env(self.choose(rows, None))
+        return (action[0] if self.shape else int(action[0])) if single else action
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows [B, …] as networks take them: floats, images with their channels in front."""
@@ -155,30 +155,28 @@ class OwnAgent(FlatAgent):
         return rows.float() * (1.0 if self.norm else self.layout.scale)
 
     def exploring(self, step: int) -> dict[str, float]:
-        return self.own.exploring(step)
+        return self.algorithm.exploring(step)
 
-    def for_actor(self, actor: int) -> "OwnAgent":
+    def for_actor(self, actor: int) -> "CustomAgent":
         other = copy.copy(self)
         other.member = actor
         return other
 
     def published(self) -> np.ndarray:
         """What every agent publishes, and behind it what else the networks keep (buffers)."""
-        kept = [b.detach().cpu().float().flatten().numpy() for b in self.online.buffers()]
-        return np.concatenate([super().published(), *kept]) if kept else super().published()
+        buffers = [b.detach().cpu().float().flatten().numpy() for b in self.online.buffers()]
+        return np.concatenate([super().published(), *buffers])
 
     def adopt(self, published: np.ndarray) -> None:
         """What another process published; parameters alone were read into their place."""
         buffers, flat = list(self.online.buffers()), self.online.flat
-        kept = sum(part.numel() for part in buffers)
-        usual = published[: len(published) - kept]
-        super().adopt(usual)
-        flat.copy_(torch.from_numpy(usual[: flat.numel()]))
-        at = len(usual)
-        for part in buffers:
-            own = published[at : at + part.numel()]
-            part.copy_(torch.from_numpy(own).view_as(part))
-            at += part.numel()
+        at = len(published) - sum(buffer.numel() for buffer in buffers)
+        super().adopt(published[:at])
+        flat.copy_(torch.from_numpy(published[: flat.numel()]))
+        for buffer in buffers:
+            values = published[at : at + buffer.numel()]
+            buffer.copy_(torch.from_numpy(values).view_as(buffer))
+            at += buffer.numel()
 
     # learning
 
@@ -190,7 +188,7 @@ class OwnAgent(FlatAgent):
 
     def set_lr(self, lr: Any) -> None:
         super().set_lr(lr)
-        self.own.settings = self.config
+        self.algorithm.settings = self.config
 
     # state
 
@@ -199,10 +197,10 @@ class OwnAgent(FlatAgent):
         return super().policy_state() | buffers
 
 
-class OwnPolicy(nn.Module):
+class CustomPolicy(nn.Module):
     """What the user's function does without draws, as a module to be exported."""
 
-    def __init__(self, agent: OwnAgent, sample: bool) -> None:
+    def __init__(self, agent: CustomAgent, sample: bool) -> None:
         super().__init__()
         if sample:
             raise ConfigError("--sample", "is not for an algorithm of one's own: leave it out.")
@@ -211,13 +209,13 @@ class OwnPolicy(nn.Module):
     def forward(
         self, rows: torch.Tensor, *more: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        found = self.agent.own.act(self.agent.to_net(rows), None)
+        action = self.agent.algorithm.act(self.agent.to_net(rows), None)
         if self.agent.shape:
-            return found[:, :0].long(), found.float()
-        return found.long()[:, None], found.float()[:, None][:, :0]
+            return action[:, :0].long(), action.float()
+        return action.long()[:, None], action.float()[:, None][:, :0]
 
 
-class OwnActing(SimpleActing):
+class CustomActing(SimpleActing):
     """How an actor acts: by the user's function."""
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
@@ -225,10 +223,61 @@ class OwnActing(SimpleActing):
         return self.agent.for_env(row["action"])
 
 
-class OwnLearner(RolloutLearner):
+class StepArrays:
+    """A rollout for the user's `round`: T steps of B environments."""
+
+    def __init__(self, horizon: int, envs: Any, action: tuple[tuple[int, ...], str]) -> None:
+        size, (shape, dtype) = (horizon, envs.num_envs), action
+        self.horizon, self.count = horizon, 0
+        self.arrays = {
+            "obs": np.zeros((*size, *envs.layout.shape), envs.layout.dtype),
+            "next_obs": np.zeros((*size, *envs.layout.shape), envs.layout.dtype),
+            "action": np.zeros((*size, *shape), dtype),
+            "reward": np.zeros(size, np.float32),
+            **{name: np.zeros(size, np.bool_) for name in ("terminated", "truncated", "skipped")},
+        }
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def left(self) -> int:
+        return self.horizon - self.count
+
+    def begin_row(self, obs: np.ndarray, mask: np.ndarray | None) -> None:
+        self.arrays["obs"][self.count] = obs
+
+    def acted(self) -> dict[str, np.ndarray]:
+        return {"action": self.arrays["action"][self.count]}
+
+    def forget(self) -> None:
+        self.count = 0
+
+    def store(self, envs: Any) -> None:
+        """What a step brought."""
+        t, arrays = self.count, self.arrays
+        for name in ("reward", "terminated", "truncated", "skipped"):
+            arrays[name][t] = getattr(envs, name)
+        arrays["next_obs"][t] = envs.obs
+        ended = envs.terminated | envs.truncated
+        arrays["next_obs"][t][ended] = envs.final_obs[ended]
+        self.count += 1
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: array[: self.count] for name, array in self.arrays.items()}
+
+    def load_state(self, state: dict[str, np.ndarray], count: int) -> None:
+        self.count = count
+        for name, array in self.arrays.items() if count else ():
+            array[:count] = state[name]
+
+
+class CustomLearner(OnPolicyLearner):
     """Fills a rollout with what the actors bring, and gives it to the user's `round`."""
 
-    agent: OwnAgent
+    agent: CustomAgent
+    rollout: StepArrays
     engine_choice = "plain, the algorithm's own"
 
     def __init__(self, run: "Run") -> None:
@@ -239,64 +288,32 @@ class OwnLearner(RolloutLearner):
                 f"= {run.engine}, verify = {run.verify}: an algorithm of one's own has "
                 "the plain engine only; leave them out.",
             )
-        envs, kind = self.envs, type(self.agent.own)
-        steps = getattr(run.agent, "horizon", kind.horizon)
-        shape, dtype = action_form(envs.action_space, run.env)
-        size = (steps, envs.num_envs)
-        self.rollout = {
-            "obs": np.zeros((*size, *envs.layout.shape), envs.layout.dtype),
-            "next_obs": np.zeros((*size, *envs.layout.shape), envs.layout.dtype),
-            "action": np.zeros((*size, *shape), dtype),
-            "reward": np.zeros(size, np.float32),
-            **{name: np.zeros(size, np.bool_) for name in ("terminated", "truncated", "skipped")},
-        }
-        self.steps, self.count = steps, 0
+        horizon = getattr(run.agent, "horizon", type(self.agent.algorithm).horizon)
+        action = action_form(self.envs.action_space, run.env)
+        self.rollout = StepArrays(horizon, self.envs, action)
         self.sums: dict[str, torch.Tensor] = {}  # of the numbers that rounds returned
         self.counted = 0
-        self.pool.follow(self.agent, self.explore)
-        self.note_first()
-
-    @property
-    def memory(self) -> str:
-        size = sum(array.nbytes for array in self.rollout.values()) / 2**20
-        return f"rollouts of {self.steps:,} x {self.envs.num_envs:,} steps take {size:,.1f} MiB"
+        self.begin()
 
     def statistics(self) -> dict[str, float]:
-        found = {name: float(total) / self.counted for name, total in self.sums.items()}
+        means = {name: float(total) / self.counted for name, total in self.sums.items()}
         self.sums, self.counted = {}, 0
-        return found | self.pool.report()
+        return means | self.pool.report()
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        self.rollout["action"][self.count] = self.agent.explore(self.envs.obs, rounds)
-        return self.agent.for_env(self.rollout["action"][self.count])
-
-    @property
-    def left(self) -> int:
-        return self.steps - self.count
-
-    def begin_row(self) -> None:
-        self.rollout["obs"][self.count] = self.envs.obs
-
-    def forget(self) -> None:
-        self.count = 0
-
-    def acted(self) -> dict[str, np.ndarray]:
-        return {"action": self.rollout["action"][self.count]}
+        action = self.rollout.acted()["action"]
+        action[...] = self.agent.explore(self.envs.obs, rounds)
+        return self.agent.for_env(action)
 
     def store(self) -> None:
-        envs, t, rows = self.envs, self.count, self.rollout
-        for name in ("reward", "terminated", "truncated", "skipped"):
-            rows[name][t] = getattr(envs, name)
-        rows["next_obs"][t] = envs.obs
-        ended = envs.terminated | envs.truncated
-        rows["next_obs"][t][ended] = envs.final_obs[ended]
-        self.note_seen(envs.obs)
-        self.count += 1
+        self.rollout.store(self.envs)
+        self.note_seen(self.envs.obs)
 
     def learn(self) -> None:
         self.clock.start()
-        agent, rows = self.agent, {k: torch.from_numpy(v) for k, v in self.rollout.items()}
-        agent.at, self.count = self.step, 0
+        agent, arrays = self.agent, self.rollout.arrays
+        rows = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        agent.at, self.rollout.count = self.step, 0
         for name in ("obs", "next_obs"):
             rows[name] = agent.to_net(rows[name].flatten(0, 1)).unflatten(0, rows[name].shape[:2])
         for name in ("terminated", "truncated", "skipped"):
@@ -307,10 +324,10 @@ class OwnLearner(RolloutLearner):
         # torch's own random numbers in a round follow from the run's seed, also after a resume
         with torch.random.fork_rng(), told_of(f"{agent.name}.round"):
             torch.manual_seed(int(draw_bits(key(agent.seed, Purpose.SHUFFLE), self.rounds)) >> 1)
-            found = agent.own.round(rollout)
-        if not isinstance(found, Mapping):
-            raise UserError(f"{agent.name}.round returned {found!r:.40}, and must return a dict.")
-        for name, value in found.items():
+            metrics = agent.algorithm.round(rollout)
+        if not isinstance(metrics, Mapping):
+            raise UserError(f"{agent.name}.round returned {metrics!r:.40}, and must return a dict.")
+        for name, value in metrics.items():
             with told_of(f"What {agent.name}.round returned as {name} is no number: it"):
                 number = torch.as_tensor(value).detach().cpu().reshape(())
             self.sums[name] = self.sums.get(name, torch.zeros(())) + number
@@ -318,16 +335,15 @@ class OwnLearner(RolloutLearner):
         self.clock.lap("update")
 
     def counters(self) -> dict[str, np.ndarray]:
-        more = {"count": np.array(self.count), "counted": np.array(self.counted)}
+        more = {"count": np.array(self.rollout.count), "counted": np.array(self.counted)}
         return super().counters() | more
 
     def memory_state(self) -> State:
-        rows = {name: array[: self.count] for name, array in self.rollout.items()}
-        return {"rollout": rows, "sums": {n: np.asarray(v) for n, v in self.sums.items()}}
+        return super().memory_state() | {
+            "sums": {name: np.asarray(total) for name, total in self.sums.items()}
+        }
 
     def load_memory(self, state: State, with_rows: bool) -> None:
-        self.count, self.counted = (int(state["serial"][name]) for name in ("count", "counted"))
+        count, self.counted = (int(state["serial"][name]) for name in ("count", "counted"))
         self.sums = {n: torch.as_tensor(np.array(v)) for n, v in state.get("sums", {}).items()}
-        for name, array in self.rollout.items():
-            if self.count:
-                array[: self.count] = state["rollout"][name]
+        self.rollout.load_state(state.get("rollout", {}), count)
