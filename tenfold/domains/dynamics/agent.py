@@ -1,5 +1,5 @@
-"""An agent that identifies a hidden dynamical system: it plans the experiment that tells most about
-the dynamics, acts, corrects its belief by what it sees, and trains its model.
+"""An agent that identifies a hidden dynamical system: it plans the most informative experiment,
+acts, corrects its belief by observations, and trains its model.
 
 M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
 Observations, actions and time come and go in the units that they have outside; model, belief and
@@ -72,8 +72,6 @@ class ExplorerAgent(IdentifiedSystem):
     def updates(self) -> int:
         return self.training.updates
 
-    # units
-
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
         """Actions are within low and high [A]; nothing is planned yet."""
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
@@ -85,16 +83,16 @@ class ExplorerAgent(IdentifiedSystem):
         )
 
     def learn_units(self, step: int) -> None:
-        """Takes the units from the window as soon as something can be learned, and again whenever
-        there is much more to take them from."""
+        """Takes the units from the window as soon as training can start, and again whenever the
+        window has grown much."""
         rows = self.window.written
         if step >= self.config.learning_starts and self.ready and self.units.outgrown(rows):
             self.take_units(rows)
 
     @torch.no_grad()
     def take_units(self, rows: int) -> None:
-        """From the window. What has been learned is said in the new units; what was believed before
-        anything was is forgotten."""
+        """From the window. Weights are converted to the new units; a belief from before any
+        training is discarded."""
         if not self.units.free:
             if self.config.model.missing:
                 self.take_factors()
@@ -123,7 +121,7 @@ class ExplorerAgent(IdentifiedSystem):
             self.refit()  # its features are elsewhere now
 
     def take_factors(self) -> None:
-        """What the values seen in a row say of those that are missing, from the window."""
+        """Fits the factors that estimate missing values in a row to the window."""
         y = self.inner(self.window.obs[:, self.window.rows()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
         self.online.fill.learn(stacked_factors(y.cpu().double().numpy(), bool(self.sessions)))
@@ -204,7 +202,7 @@ class ExplorerAgent(IdentifiedSystem):
         self.expect(action)
 
     def expect(self, action: np.ndarray) -> None:
-        """Counts what a step with this action tells, and predicts."""
+        """Adds the information of a step with this action, and predicts the belief."""
         inside = self.inner_actions(action)
         if self.units.known:
             self.planning.visit(self.belief.mean.cpu().numpy(), inside.cpu().numpy())
@@ -218,7 +216,7 @@ class ExplorerAgent(IdentifiedSystem):
         return self.window.ready
 
     def due(self, step: int) -> int:
-        """How many gradient steps follow environment step `step`."""
+        """The number of gradient steps after environment step `step`."""
         config = self.config
         if step < config.learning_starts or not self.ready:
             return 0
@@ -246,7 +244,7 @@ class ExplorerAgent(IdentifiedSystem):
 
     def refit_due(self, step: int) -> bool:
         config = self.config
-        # which has no fixed features: it learns by gradients alone
+        # an mlp has no fixed features: it learns by gradients alone
         if not config.refit or (config.model.dynamics == "mlp" and not self.sessions):
             return False
         return step >= config.learning_starts and step % config.refit == 0
@@ -329,13 +327,13 @@ class ExplorerAgent(IdentifiedSystem):
 
     @property
     def components(self) -> dict[str, Any]:
-        """What has a state of its own, by name."""
+        """The objects with a state to save, by name."""
         planning = {f"planning.{name}": part for name, part in self.planning.components.items()}
         components = {"training": self.training, "belief": self.belief, "window": self.window}
         return components | planning
 
     def load_policy(self, state: dict[str, Any]) -> None:
-        """What questions need, of a checkpoint that may hold more."""
+        """Loads the part of a checkpoint that is needed to answer questions."""
         self.load_state(state)
 
     def load_state(self, state: dict[str, Any]) -> None:

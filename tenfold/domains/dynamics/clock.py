@@ -3,17 +3,16 @@
     a step is off by at most 0.1 %     it is taken as it is
     … by at most 25 %                  rows are moved to the moments of a regular clock
     n steps long, to 25 %              a gap of n − 1 rows
-    anything else                      what follows is an episode of its own
+    anything else                      a new episode begins
 
 A row is moved by the parabola through its neighbours. A straight line would do for the signal, but
 mixes the noise of two rows: w steps away its variance becomes 1 − 2w(1 − w) of what it was, and
-neighbours correlate by w(1 − w), which is what a filter tells readings from states by. Behind the
-parabola these are 1 − 3w²/2 and w². An action holds until the next one: it is
+neighbours correlate by w(1 − w), and by these a filter separates readings from states. With the
+parabola they are 1 − 3w²/2 and w². An action holds until the next one: it is
 averaged over the clock's step. Counts are of bins, and stay where they are.
 
-A gap in recordings without actions is filled by rows of which nothing was observed. Of the actions
-in a gap nobody knows anything: there, and where a gap is long, what follows is an episode of its
-own.
+A gap in recordings without actions is filled by rows without observations. With actions, which are
+unknown in a gap, and after a long gap a new episode begins.
 """
 
 from pathlib import Path
@@ -32,7 +31,7 @@ NEAR = 0.75  # steps between a moment and a row that is moved to it
 Episode = tuple[np.ndarray, np.ndarray]
 
 
-class Clock(NamedTuple):
+class RecordedClock(NamedTuple):
     """The time of a step, how far it may be off (as a share), and the largest and the usual
     deviation of a step from whole ones."""
 
@@ -64,7 +63,7 @@ def growing(path: Path, time: list[np.ndarray], lengths: list[int]) -> None:
             )
 
 
-def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
+def clock_of(path: Path, time: list[np.ndarray], same: float) -> RecordedClock | None:
     """Of times that grow; none where no episode has two. `same` is how far two values of dt may
     differ anyway."""
     steps = np.concatenate([np.diff(moments) for moments in time])
@@ -72,7 +71,7 @@ def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
         return None
     middle = float(np.median(steps))
     if (np.abs(steps - middle) <= EVEN * middle).all():
-        return Clock(float(steps.mean()), same, 0.0, 0.0)
+        return RecordedClock(float(steps.mean()), same, 0.0, 0.0)
     whole = whole_steps(steps, middle)
     odd = 1 - np.mean(whole > 0)
     if odd > MOST_ODD:
@@ -85,7 +84,7 @@ def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
     off = (steps[whole > 0] - whole[whole > 0] * dt) / dt
     usual = float(np.sqrt(np.square(off).mean()))
     slack = max(same, 4 * usual / np.sqrt(len(off)))
-    return Clock(dt, slack, float(np.abs(off).max()), usual)
+    return RecordedClock(dt, slack, float(np.abs(off).max()), usual)
 
 
 def whole_steps(steps: np.ndarray, dt: float) -> np.ndarray:
@@ -95,7 +94,7 @@ def whole_steps(steps: np.ndarray, dt: float) -> np.ndarray:
 
 
 def on_clock(
-    episodes: tuple[Episode, ...], time: list[np.ndarray], clock: Clock
+    episodes: tuple[Episode, ...], time: list[np.ndarray], clock: RecordedClock
 ) -> tuple[tuple[Episode, ...], tuple[str, ...]]:
     """Episodes with rows at the moments of a regular clock, and sentences about what was done."""
     if not clock.most:

@@ -143,7 +143,7 @@ def fit(arguments: argparse.Namespace) -> int:
 
 
 def latent_of(text: str | None) -> Any:
-    """What --latent says: a number, auto, or nothing."""
+    """Parses --latent: a number, auto, or nothing."""
     if text is None or text.strip() == "auto":
         return text and "auto"
     try:

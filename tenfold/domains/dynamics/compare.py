@@ -109,8 +109,8 @@ def compare(
 
 
 def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
-    """Where the comparison is kept: the folder it goes on in, or that of a new one. What is
-    something else is refused, and passed over where the folder may have a number."""
+    """The folder of the comparison, an existing one to continue or a new one. A folder with other
+    content is refused, or skipped where folders are numbered."""
     if isinstance(target, Numbered):
         existing = itertools.takewhile(os.path.lexists, target)
         return next((path for path in existing if not other_than(path, run)), target)
@@ -128,8 +128,8 @@ def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
 
 
 def other_than(path: Path, run: Run) -> str:
-    """What tells the comparison in a folder from this one: the name of a setting; nothing where
-    they are the same."""
+    """The name of the first setting in which the comparison in a folder differs from this one;
+    empty where they are the same."""
     if not is_compare(path):
         return "kind"
     try:

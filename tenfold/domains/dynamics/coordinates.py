@@ -176,9 +176,6 @@ def wide(of_members: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return of_members.reshape(len(of_members), *[1] * (rows.ndim - 2), -1)
 
 
-# the true coordinates
-
-
 class Alignment(NamedTuple):
     """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the
     learned space has more numbers than the true one, many z map to one x: `back` [D, d + 1] then

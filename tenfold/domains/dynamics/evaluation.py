@@ -72,8 +72,7 @@ BASELINES = {
 
 
 def shortfall(row: dict[str, Any]) -> str:
-    """A sentence where the model foretells worse than something that needs no model, with what to
-    try; else nothing."""
+    """A warning where the model predicts worse than a baseline, with suggestions; else empty."""
     score = float(np.mean(row["r2"]))
     others = {name: float(np.mean(row[name])) for name in BASELINES if name in row}
     best = max(others, key=lambda name: others[name], default="")
@@ -238,7 +237,7 @@ class Models:
         return fit_lines(row, chose, warns=row["step"] < result.run.steps)
 
     def next_steps(self, path: Path, many: bool = False) -> str:
-        """There is a model to ask, and no game to play."""
+        """Suggests to judge the model and to query its field."""
         if many:
             return f"judge them: tenfold eval {path}"
         return f'judge it: tenfold eval {path}   ask it: tenfold.load("{path}").field(z)'

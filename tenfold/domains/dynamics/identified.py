@@ -41,8 +41,8 @@ def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class IdentifiedSystem(OtherWords):
-    """The model of M members: what it is asked and answers is in the units outside, [M, …], without
-    M in front where there is one member."""
+    """The model of M members: arguments and results are in the units outside, [M, …], without M in
+    front where there is one member."""
 
     other_words = {
         "predict": "act(obs) gives the next action, forecast(observations, actions, steps) what "
@@ -75,8 +75,8 @@ class IdentifiedSystem(OtherWords):
 
     @property
     def output_maps(self) -> list[Alignment]:
-        """Of each member from coordinates inside to those that the agent is asked and answers in:
-        the model's own, or where the hidden state is what is observed (decoder identity) those of
+        """For each member the map from coordinates inside to those of arguments and results: the
+        model's own, or where the hidden state is what is observed (decoder identity) those of
         observations."""
         if self.config.model.decoder != "identity":
             return [identity(self.config.model.latent)] * self.members
@@ -171,8 +171,8 @@ class IdentifiedSystem(OtherWords):
         return answers[0] if self.members == 1 else answers
 
     def maps_to(self, true: bool) -> list[Alignment]:
-        """Of each member, where states are to be said: in the model's coordinates, or the
-        environment's own."""
+        """For each member the map to the coordinates of results: the model's, or the environment's
+        own."""
         if true and not self.maps:
             raise UserError(
                 "The map from the model's coordinates to the environment's own is not known: "
@@ -211,10 +211,10 @@ class IdentifiedSystem(OtherWords):
         self, observations: np.ndarray, actions: np.ndarray | None, steps: int
     ) -> np.ndarray:
         """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]:
-        [t, k − 1] foretells observation t + k from those until t. Actions [T', A] or [E, T', A]:
-        a_t follows y_t, and may go on beyond the last observation. S are the moments that have
-        `steps` actions. Of several members M stands in front. A model of recordings without actions
-        takes None for them: all that is foretold is then among the observations, S = T − steps."""
+        [t, k − 1] predicts observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t
+        follows y_t, and may go on beyond the last observation. S are the moments that have `steps`
+        actions. Of several members M stands in front. A model of recordings without actions takes
+        None for them: all predicted moments are then among the observations, S = T − steps."""
         y, one = self.recordings(observations, self.online.observations)
         ahead = as_whole(steps)
         if ahead is None:

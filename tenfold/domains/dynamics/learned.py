@@ -71,9 +71,6 @@ def estimate(models: np.ndarray, mean: np.ndarray | None = None) -> Estimate:
     return Estimate(middle, std, models)
 
 
-# input matrix and loadings
-
-
 def input_matrix(
     network: LatentNetwork, m: int, to: Alignment, reach: np.ndarray, pace: float
 ) -> Estimate:
@@ -206,7 +203,7 @@ def fixed_points(
     network: LatentNetwork, m: int, to: Alignment, rest: np.ndarray, pace: float
 ) -> list[FixedPoint]:
     """Of member m, those nearest to the middle first. A point that most models do not have is left
-    out: where nothing was seen a field may pass 0 by chance."""
+    out: where no data was a field may pass 0 by chance."""
     flow, size = Flow(network, m, rest), network.config.latent
     starts = np.zeros((1, size))
     if flow.dynamics.kind != "linear":
@@ -331,8 +328,8 @@ def matrix_words(matrix: Estimate) -> str:
 
 
 def learned_row(agent: Any) -> list[dict[str, Any]]:
-    """Of each member what `tenfold eval` tells, as numbers and in words: in the environment's own
-    coordinates where these are known."""
+    """Of each member the results of `tenfold eval`, as numbers and in words: in the environment's
+    own coordinates where these are known."""
     true, several = bool(agent.maps), agent.members > 1
     answers = agent.input_matrix(true), agent.fixed_points(true)
     rows = []

@@ -105,8 +105,7 @@ def require_fit(run: Run, envs: Environments) -> None:
 
 
 class ModelLearner(BareLearner):
-    """The window is part of the agent's state, and without reward there is nothing to tell of an
-    episode."""
+    """The window is part of the agent's state; without reward there are no episode statistics."""
 
     agent: ExplorerAgent
 

@@ -1,17 +1,15 @@
 """Values that were not observed: NaN in an observation.
 
-Nothing is asked of a value that nobody saw: it has no part in the likelihood, in a surprise, in R².
-The encoder needs a number in its place, and reads what the values seen in the same row say of it,
+They have no part in the likelihood, in a surprise or in R². The encoder needs a number in their
+place, and reads the estimate by the observed values of the same row,
 
     x = μ + Λ·f + noise of variances ψ,   f ~ N(0, I),        E[x_missing | x_seen]
 
-the factors of a factor analysis of the whole recording, found once by expectation maximisation that
-counts the seen values only (Rubin and Thayer, 1982). Where the encoder is linear this is no
-approximation: E[z | x_seen] = E[E[z | x] | x_seen] is what it says of the filled row. How sure it
-may be it learns: it is told which values are missing. Only the row itself is asked, never one that
-comes later, so that a forecast knows nothing of what it foretells.
-
-A row of which nothing was seen says nothing, and no state is read from it.
+the factors of a factor analysis of the whole recording, found once by expectation maximisation over
+the observed values only (Rubin and Thayer, 1982). Where the encoder is linear this is no
+approximation: E[z | x_seen] = E[E[z | x] | x_seen] is its output for the filled row. Flags for the
+missing values let it learn how certain it may be. Later rows are never used, so that a forecast
+knows nothing of what it predicts. No state is read from a row without any observation.
 
 Readings of a gru. A fit takes errors of readings to be independent. Those of a gru are not: it
 reads an observation with those before it, so that readings follow the state late, and dynamics
@@ -38,7 +36,7 @@ from tenfold.domains.dynamics.dynamics import MOST_LOG_RATE, positive
 
 if TYPE_CHECKING:
     from tenfold.domains.dynamics.agent import ExplorerAgent
-    from tenfold.domains.dynamics.latent import Decoder
+    from tenfold.domains.dynamics.latent import LatentDecoder
 
 FACTORS = 8  # at most: of what many channels have in common
 ROUNDS = 50  # of expectation maximisation
@@ -73,7 +71,7 @@ def mean_seen(rows: np.ndarray) -> np.ndarray:
     return np.where(gone, 0.0, rows).sum(1) / np.maximum((~gone).sum(1), 1)
 
 
-# what the values seen say of the others
+# estimates of missing values
 
 
 class Factors(NamedTuple):
@@ -116,9 +114,9 @@ def filled_reference(x, mean, loading, noise):
 def filled(
     x: torch.Tensor, mean: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
 ) -> torch.Tensor:
-    """Rows [M, R, Y] with what the seen values say in place of NaN. By the factors: a system of Q
-    for a row, (I + Λᵀ·W·Λ)·f = Λᵀ·W·(x − μ) with W = 1/ψ where it was seen; in float64, since
-    channels without noise make it steep."""
+    """Rows [M, R, Y] with estimates by the observed values in place of NaN. By the factors: a
+    system of Q for a row, (I + Λᵀ·W·Λ)·f = Λᵀ·W·(x − μ) with W = 1/ψ where it was observed; in
+    float64, since channels without noise make it steep."""
     gone = torch.isnan(x)
     mean, loading, noise = (part.double() for part in (mean, loading, noise))
     away = torch.where(gone, 0.0, x.double() - mean.unsqueeze(1))
@@ -142,7 +140,7 @@ def expected(
 
 
 def factors_of(x: np.ndarray) -> Factors:
-    """Of rows [n, Y] with NaN where nothing was seen, for one member, without M in front."""
+    """Of rows [n, Y] with NaN where values are missing, for one member, without M in front."""
     x = x[:: -(-len(x) // MOST_ROWS)]
     observed = ~np.isnan(x)
     rows, size = x.shape
@@ -184,8 +182,8 @@ def factors_of(x: np.ndarray) -> Factors:
 
 
 class Fill(nn.Module):
-    """Observations as an encoder reads them, with what the others say in place of those that are
-    missing. Poisson counts are read as log(1 + y)."""
+    """Observations as an encoder reads them, with estimates in place of missing values. Poisson
+    counts are read as log(1 + y)."""
 
     mean: torch.Tensor
     loading: torch.Tensor
@@ -238,7 +236,7 @@ def log_likelihood_of_seen(
     return -0.5 * (squares + (observed * (math.log(2 * math.pi) + variance.log())).sum(-1))
 
 
-# rows of which nothing was seen
+# rows without observations
 
 
 def carried_on(rows: np.ndarray, gone: np.ndarray) -> np.ndarray:
@@ -266,8 +264,8 @@ def read_alone(
     agent: "ExplorerAgent", member: int, rows: np.ndarray, z: np.ndarray
 ) -> np.ndarray | None:
     """Of the window's rows [n] that were read as z [n, D]: the same states [n, D] from each
-    observation alone, NaN where it tells too little. None where readings are such already, or the
-    decoder has hidden layers."""
+    observation alone, NaN where its information is too small. None where readings are such already,
+    or the decoder has hidden layers."""
     network = agent.online
     if not network.encoder.units or network.decoder.kind == "mlp":
         return None
@@ -276,7 +274,7 @@ def read_alone(
     return one_step(network.decoder, member, y, z)
 
 
-def one_step(decoder: "Decoder", member: int, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+def one_step(decoder: "LatentDecoder", member: int, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """From readings z [n, D] to those of observations y [n, Y] alone, by a decoder without hidden
     layers."""
     loading, mean, slope = linked(decoder, member, z)
@@ -298,7 +296,7 @@ def one_step(decoder: "Decoder", member: int, y: np.ndarray, z: np.ndarray) -> n
 
 
 def linked(
-    decoder: "Decoder", member: int, z: np.ndarray
+    decoder: "LatentDecoder", member: int, z: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The loading C [Y, D], and the means of observations [n, Y] at states z with their derivatives
     by the input of the link function."""
@@ -328,8 +326,8 @@ def widened(y: np.ndarray, start: int, channels: int) -> np.ndarray:
 
 
 def means_alone(x: np.ndarray) -> Factors:
-    """Factors that say nothing but each channel's mean: sessions have no row in common, and nothing
-    is known of what the neurons of one did while those of another were recorded."""
+    """Factors that give each channel's mean only: sessions have no row in common, by which one
+    could be estimated from another."""
     mean = mean_seen(x[None])[0]
     return Factors(mean, np.zeros((len(mean), 1)), np.ones(len(mean)))
 

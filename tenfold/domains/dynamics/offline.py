@@ -160,7 +160,7 @@ def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) ->
 
 
 @dataclass(frozen=True)
-class Search:
+class LatentSearch:
     """Sizes tried, the mean R² of each, its standard error, and the size taken; gradient steps of
     each trial and the pieces it was judged by."""
 
@@ -194,7 +194,7 @@ def sized(model: LatentModel, latent: int) -> LatentModel:
     return replace(model, latent=latent, grid=grid if model.dynamics == "rbf" else model.grid)
 
 
-def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
+def search(run: Run, recording: Recording, quiet: bool = False) -> LatentSearch:
     """Tries 1 … 6 numbers on the steps that a run on the recording trains on."""
     set_threads(run.threads)
     config = run.agent
@@ -233,7 +233,7 @@ def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
                 flush=True,
             )
     chosen = tried[smallest_within(means, errors)]
-    return Search(tried, tuple(means), tuple(errors), chosen, steps, len(y))
+    return LatentSearch(tried, tuple(means), tuple(errors), chosen, steps, len(y))
 
 
 def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -> np.ndarray:
@@ -276,14 +276,14 @@ def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
 class KeepNotes(Callback):
     """Writes the notes about a recording into the run's folder, as soon as there is one."""
 
-    def __init__(self, notes: Sequence[str], search: Search | None) -> None:
+    def __init__(self, notes: Sequence[str], search: LatentSearch | None) -> None:
         self.content = {"notes": list(notes), "latent": asdict(search) if search else None}
 
     def on_start(self, training: Any) -> None:
         replace_file(Path(training.path) / FILE, json.dumps(self.content, indent=1).encode())
 
 
-def kept_notes(path: Path) -> tuple[list[str], Search | None]:
+def kept_notes(path: Path) -> tuple[list[str], LatentSearch | None]:
     """The notes in a run's folder; nothing where the file does not exist or is damaged."""
     try:
         content = json.loads((path / FILE).read_text())
@@ -295,12 +295,12 @@ def kept_notes(path: Path) -> tuple[list[str], Search | None]:
         if not len(sizes) == len(r2) == len(error) > 0:
             return notes, None
         whole = [int(latent[name]) for name in ("chosen", "steps", "pieces")]
-        return notes, Search(sizes, r2, error, *whole)
+        return notes, LatentSearch(sizes, r2, error, *whole)
     except (OSError, ValueError, KeyError, TypeError):
         return [], None
 
 
-def search_chart(search: Search) -> Chart:
+def search_chart(search: LatentSearch) -> Chart:
     """R² over sizes with one standard error on each side."""
     r2, error = np.array(search.r2), np.array(search.error)
     line = Line(

@@ -137,8 +137,7 @@ class Planning:
             self.objective = self.objective._replace(goals=np.stack(goals).astype(np.float32))
 
     def visit(self, z: np.ndarray, action: np.ndarray) -> None:
-        """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now
-        on."""
+        """Adds the information of steps from states [M, D] with actions [M, A]."""
         if not self.informed:
             return
         if isinstance(self.information, FeatureInformation):
@@ -147,8 +146,8 @@ class Planning:
             add_step(self.information, self.dynamics, z, action)
 
     def recount(self, z: np.ndarray) -> None:
-        """All steps that are remembered, from states [M, n, D] in the order of time, as the
-        features are now."""
+        """Takes the information anew from all steps in the window, from states [M, n, D] in the
+        order of time, by the current features."""
         if self.informed and isinstance(self.information, FeatureInformation):
             self.information.recount(drift_of(self.dynamics), z)
 

@@ -141,7 +141,7 @@ def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
     """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
     derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
     is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
-    Where a step is not `whole` [T] an episode begins with its reading; `seen` [T]: whether the
+    Where a step is not `whole` [T] an episode begins with its reading; `observed` [T]: whether the
     reading after the step was. `scale` [T + 1, D] are the factors of the gain, `middle` [D] is the
     prediction of an episode's first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]

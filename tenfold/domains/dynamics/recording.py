@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.clock import Clock, clock_of, growing, on_clock
+from tenfold.domains.dynamics.clock import RecordedClock, clock_of, growing, on_clock
 from tenfold.domains.dynamics.missing import never_changes, not_observed, widened
 from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
 from tenfold.domains.dynamics.recording_table import EVERYTHING, EpisodeArrays, Selection
@@ -267,7 +267,7 @@ def require_counts(path: Path, recording: Recording) -> None:
 
 
 def step_time(
-    path: Path, arrays: EpisodeArrays, user_dt: float | None, clock: Clock | None
+    path: Path, arrays: EpisodeArrays, user_dt: float | None, clock: RecordedClock | None
 ) -> float:
     """The time of a step: file, time column and user must agree."""
     named = {"its dt": arrays.dt, "--dt": user_dt}

@@ -26,8 +26,8 @@ from tenfold.domains.dynamics.recording_table import (
     EPISODE,
     EVERYTHING,
     EpisodeArrays,
+    RecordingTable,
     Selection,
-    Table,
     choose,
     csv_table,
     listed,
@@ -90,7 +90,7 @@ def read_other(path: Path, selection: Selection) -> EpisodeArrays:
             )
         with file:
             readers = {name: (lambda name=name: file[name]) for name in file.files}
-            return choose(Table(path, readers), selection)
+            return choose(RecordingTable(path, readers), selection)
 
 
 def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
@@ -125,7 +125,7 @@ def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
 # arrays of HDF5
 
 
-def table_of(path: Path, readers: Readers, selection: Selection) -> Table:
+def table_of(path: Path, readers: Readers, selection: Selection) -> RecordingTable:
     """Arrays by the usual names or those of LFADS. Its inputs are of all steps of `recon_data`, and
     `encod_data` may have the first of these only."""
     names = [*selection.observations, *(name for name in USUAL[0] if name in readers)][:1]
@@ -134,7 +134,7 @@ def table_of(path: Path, readers: Readers, selection: Selection) -> Table:
         shape = np.shape(readers[names[0]]()) if whole else ()
         if whole and len(shape) == 3:
             readers = readers | {INPUTS: lambda: whole()[:, : shape[1]]}
-    return Table(path, readers, USUAL)
+    return RecordingTable(path, readers, USUAL)
 
 
 def hdf5_readers(path: Path, file: Any) -> Readers:

@@ -47,7 +47,7 @@ def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
             f"{path} has spike times and signals on clocks of their own: say the width of a bin "
             "in seconds, such as --bin 0.02."
         )
-    units = Units.read(path, file) if UNITS in names else None
+    units = SpikeUnits.read(path, file) if UNITS in names else None
     places = [
         [place_of(path, name, series, flag) for name in group if name != UNITS or flag == ACTIONS]
         for group, flag in ((names, "--observations"), (selection.actions, ACTIONS))
@@ -82,7 +82,7 @@ def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
 # units
 
 
-class Units(NamedTuple):
+class SpikeUnits(NamedTuple):
     """Sorted spike times of each unit, and the spans in which it was observed, [n, 2], apart from
     each other and in the order of time (None: always)."""
 
@@ -90,7 +90,7 @@ class Units(NamedTuple):
     observed: list[np.ndarray] | None
 
     @classmethod
-    def read(cls, path: Path, file: Any) -> "Units":
+    def read(cls, path: Path, file: Any) -> "SpikeUnits":
         if UNITS not in file or "spike_times" not in file[UNITS]:
             raise UserError(
                 f"{path} has no table of units with spike_times: name series of it with "
@@ -145,7 +145,7 @@ def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
 
 
 def spans_of(
-    path: Path, file: Any, units: Units | None, series: list[Series]
+    path: Path, file: Any, units: SpikeUnits | None, series: list[Series]
 ) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
     """Start and end of each episode, and notes about trials that are left out."""
     if TRIALS in file:

@@ -91,7 +91,7 @@ def save_frame(arrays: EpisodeArrays, folder: Path) -> Path:
 # the recording of a run
 
 
-class Source(NamedTuple):
+class RecordingSource(NamedTuple):
     """Where a run's recording is, and what the run knows about it."""
 
     file: str
@@ -110,7 +110,7 @@ class Source(NamedTuple):
         return [Path(unquote(path)) for path in self.file.split("+")]
 
 
-def source_of(name: str) -> Source:
+def source_of(name: str) -> RecordingSource:
     """From the id of a recording."""
     _, arguments = split_name(name, str)
     missing = [key for key in ("file", "observations", "actions", "dt") if key not in arguments]
@@ -121,7 +121,7 @@ def source_of(name: str) -> Source:
         return tuple(map(unquote, filter(None, arguments.get(key, "").split("+"))))
 
     try:
-        return Source(
+        return RecordingSource(
             arguments["file"],
             int(arguments["observations"]),
             int(arguments["actions"]),

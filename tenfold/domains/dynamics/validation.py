@@ -262,8 +262,8 @@ def field_alone(
 
 
 def agrees(field: Any, points: np.ndarray, velocity: np.ndarray) -> bool:
-    """Whether a method that took all states at once says the same of one: with as many states as
-    numbers, rows may have been taken for columns."""
+    """Whether a method that took all states at once agrees with itself for one: with as many states
+    as numbers, rows may have been taken for columns."""
     try:
         alone = np.asarray(field(points[:1].copy()), np.float64)
     except Exception:
