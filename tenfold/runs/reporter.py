@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.changes import told_changes
+from tenfold.config.changes import changes_in_words
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
@@ -173,7 +173,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             "" if session.get("exact_resume", True) else "not exact",
             session.get("verify", ""),
             f"failed: {session['failed']}" if "failed" in session else "",
-            told_changes(session.get("changed", {})),
+            changes_in_words(session.get("changed", {})),
         )
         lines[f"from step {session['from_step']:,}"] = "; ".join(filter(None, how))
     return lines
