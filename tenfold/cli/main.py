@@ -84,7 +84,7 @@ def require_command(given: Sequence[str]) -> None:
     )
 
 
-def carry_out(arguments: Namespace) -> int:
+def run_command(arguments: Namespace) -> int:
     try:
         code = commands()[arguments.command].run(arguments)
         sys.stdout.flush()  # here, where it can be answered that nobody reads it
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = list(sys.argv[1:] if argv is None else argv)
         require_command(given)
         arguments = parser(given).understand(given)
-        return carry_out(arguments)
+        return run_command(arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)
         return 2

@@ -17,7 +17,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from tenfold.integrations.rllib import BulkEnvRunner
-from tenfold.integrations.rllib.acting import CompiledActing
+from tenfold.integrations.rllib.samples import CompiledActing
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-.*:UserWarning"),

@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.domains.jobshop.players import RULES, dispatch
 from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.reference import step_once, step_reference
 from tenfold.domains.jobshop.rules import BOUND
 from tenfold.domains.jobshop.schedule import (
-    RULES,
     Infeasible,
     Scheduled,
     check_schedule,
-    dispatch,
+    gantt_figure,
+    gantt_text,
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.making import make_env

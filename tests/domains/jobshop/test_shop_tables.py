@@ -13,29 +13,28 @@ from hypothesis import strategies as st
 
 import tenfold as ten
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Asked
-from tenfold.domains.jobshop import judging
-from tenfold.domains.jobshop.classics import classic
-from tenfold.domains.jobshop.evaluation import deployed
+from tenfold.core.protocols import EvalRequest
+from tenfold.domains.jobshop import evaluation
+from tenfold.domains.jobshop.evaluation import (
+    ShopGaps,
+    check_deployment,
+    requested_instances,
+    requested_samples,
+)
 from tenfold.domains.jobshop.formats import WRITERS
 from tenfold.domains.jobshop.instances import Instance, lower_bound, random_shop
-from tenfold.domains.jobshop.judging import ShopGaps, asked_instances, asked_samples
-from tenfold.domains.jobshop.orders import (
-    order_of_schedule,
-    schedule_of_order,
-    starts,
-)
-from tenfold.domains.jobshop.page import sections
-from tenfold.domains.jobshop.players import rule_player
+from tenfold.domains.jobshop.players import RULES, dispatch, rule_player
+from tenfold.domains.jobshop.reading import classic
 from tenfold.domains.jobshop.schedule import (
-    RULES,
     Infeasible,
     check_schedule,
     check_starts,
-    dispatch,
-    scheduled,
+    order_of_schedule,
+    schedule_of_order,
+    schedule_of_starts,
+    starts,
 )
-from tenfold.domains.jobshop.tables import compare_players, lines
+from tenfold.domains.jobshop.tables import compare_players, lines, sections
 
 # both jobs need machine 0 first
 FLOW = Instance("flow", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [2, 4]]), bounds=(8, 8))
@@ -89,7 +88,7 @@ def test_schedules_of_orders_are_verified_and_found_again(
         for i, order in enumerate(orders):
             schedule = schedule_of_order(instance, order)
             assert check_schedule(instance, schedule) == makespan[i] >= lower_bound(instance)
-            assert sorted(schedule) == sorted(scheduled(instance, start[i]))
+            assert sorted(schedule) == sorted(schedule_of_starts(instance, start[i]))
             again = schedule_of_order(instance, order_of_schedule(instance, schedule))
             assert check_schedule(instance, again) <= makespan[i]
             assert instance is ODD or sorted(again) == sorted(schedule)
@@ -205,7 +204,7 @@ def test_a_player_that_makes_no_schedule_is_told() -> None:
 
 
 def test_a_solver_is_one_more_player_where_it_is_installed() -> None:
-    from tenfold.domains.jobshop.solver import solve, solver_player
+    from tenfold.domains.jobshop.players import solve, solver_player
 
     for instance, best in ((classic("ft06"), 55), (ODD, 6)):
         start, bound = solve(instance, 20)
@@ -223,31 +222,31 @@ def test_a_solver_is_one_more_player_where_it_is_installed() -> None:
 
 def test_instances_and_suites_that_are_asked_for(tmp_path: Path) -> None:
     ten.write_instance(FLOW, tmp_path / "mine.json")
-    words, found = asked_instances(
+    words, found = requested_instances(
         {"suite": ["abz10x10"], "instance": [str(tmp_path / "mine.json"), "la02"]}
     )
     assert [i.name for i in found] == ["abz5", "abz6", "flow", "la02"]
-    assert words == "abz10x10, flow, la02" and asked_instances({}) == ("", [])
-    assert [i.name for i in asked_instances({"suite": "orb"})[1]][::9] == ["orb01", "orb10"]
+    assert words == "abz10x10, flow, la02" and requested_instances({}) == ("", [])
+    assert [i.name for i in requested_instances({"suite": "orb"})[1]][::9] == ["orb01", "orb10"]
     many = {i.name: json.loads(WRITERS["json"](i)) for i in map(classic, ten.suite("orb"))}
     (tmp_path / "many.json").write_text(json.dumps(many))
-    words, found = asked_instances({"instance": tmp_path / "many.json"})
+    words, found = requested_instances({"instance": tmp_path / "many.json"})
     assert len(found) == 10 and words == "orb01, orb02, orb03 and 7 others"
-    assert (asked_samples({}), asked_samples({"samples": "512"})) == (64, 512)
+    assert (requested_samples({}), requested_samples({"samples": "512"})) == (64, 512)
     for bad in ("0", "x", "-3"):
         with pytest.raises(ConfigError, match="--samples"):
-            asked_samples({"samples": bad})
+            requested_samples({"samples": bad})
 
 
 def test_a_policy_of_one_shop_plays_that_one_and_says_why_no_other(tmp_path: Path) -> None:
     env = "tenfold/JobShop-v0(instance=ft06)"
     same = ten.write_instance("ft06", tmp_path / "again.txt", "taillard")
-    assert deployed(env, {"instance": [same], "samples": "8"}) == env
+    assert check_deployment(env, {"instance": [same], "samples": "8"}) == env
     for options in ({"instance": ["la01"]}, {"suite": ["ft"]}):
         with pytest.raises(
             UserError, match=r"knows that shop alone, so it cannot play (la01|ft10)"
         ):
-            deployed(env, options)
+            check_deployment(env, options)
 
 
 # runs
@@ -262,13 +261,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         settings = SimpleNamespace(env="tenfold/JobShop-v0(random=3..4x2)", seed=4, threads=1)
         return SimpleNamespace(run=settings, agent=agent, step=1000)
 
-    monkeypatch.setattr(judging, "load_run", trained)
+    monkeypatch.setattr(evaluation, "load_run", trained)
     return tmp_path
 
 
 def test_a_run_is_judged_on_a_suite_and_its_page_shows_it(run: Path) -> None:
-    asked = Asked(run, options={"suite": ["ft"], "samples": "8"})
-    found = ShopGaps().find(asked)
+    asked = EvalRequest(run, options={"suite": ["ft"], "samples": "8"})
+    found = ShopGaps().evaluate(asked)
     assert [row["name"] for row in found["instances"]] == ["ft06", "ft10", "ft20"]
     kept = json.loads((run / "shops/ft.json").read_text())
     assert kept["mean_gaps"] == found["mean_gaps"] and kept["samples"] == 8
@@ -297,9 +296,9 @@ def test_tables_of_other_shops_do_not_take_each_others_place(run: Path) -> None:
         {"instance": ["la01", "la02", "la03", "la05"]},
     ]
     options = [one | {"samples": "2"} for one in asked]
-    tables = [ShopGaps().find(Asked(run, options=one))["table"] for one in options]
+    tables = [ShopGaps().evaluate(EvalRequest(run, options=one))["table"] for one in options]
     assert tables[0] == str(run / "shops/ft.json") and len(set(tables)) == 5
-    assert ShopGaps().find(Asked(run, options=options[2]))["table"] == tables[2]
+    assert ShopGaps().evaluate(EvalRequest(run, options=options[2]))["table"] == tables[2]
     assert [len(json.loads(Path(one).read_text())["instances"]) for one in tables] == [
         3,
         1,
@@ -311,8 +310,8 @@ def test_tables_of_other_shops_do_not_take_each_others_place(run: Path) -> None:
 
 def test_a_policy_no_better_than_chance_is_spoken_of(run: Path) -> None:
     """The rule that idles no machine is not a policy's chance: it is better."""
-    asked = Asked(run, options={"suite": ["la10x5"], "samples": "4"})
-    found = ShopGaps().find(asked)
+    asked = EvalRequest(run, options={"suite": ["la10x5"], "samples": "4"})
+    found = ShopGaps().evaluate(asked)
     names = ("best of 4", "random active, best of 4")
     assert found["mean_gaps"][names[0]] < found["mean_gaps"][names[1]]
     assert "no better than chance" not in "\n".join(ShopGaps().lines(asked, found))
@@ -322,26 +321,26 @@ def test_a_policy_no_better_than_chance_is_spoken_of(run: Path) -> None:
 
 
 def test_without_a_suite_a_run_is_judged_on_shops_like_those_it_was_trained_on(run: Path) -> None:
-    found = ShopGaps().find(Asked(run, episodes=5, options={"samples": "4"}))
+    found = ShopGaps().evaluate(EvalRequest(run, episodes=5, options={"samples": "4"}))
     assert len(found["instances"]) == 5 and found["shops"] == "random 3..4x2"
     assert {row["jobs"] for row in found["instances"]} == {3, 4} and found["seed"] == 4
     assert all(row["machines"] == 2 and row["best_known"] is None for row in found["instances"])
     # seed 4 again: the same shops
-    again = ShopGaps().judge(Asked(run, episodes=5, seed=4, options={"samples": "4"}))
+    again = ShopGaps().score(EvalRequest(run, episodes=5, seed=4, options={"samples": "4"}))
     assert [i["lower_bound"] for i in found["instances"]] == again.bounds
 
 
 @pytest.mark.usefixtures("pictures")
 def test_one_shop_has_its_schedule_and_a_picture(run: Path) -> None:
-    asked = Asked(run, options={"instance": ["ft06"], "samples": "30"})
-    found = ShopGaps().find(asked)
+    asked = EvalRequest(run, options={"instance": ["ft06"], "samples": "30"})
+    found = ShopGaps().evaluate(asked)
     (row,) = found["instances"]
     best = min(row["makespans"]["greedy"], row["makespans"]["best of 30"])
     assert check_schedule(classic("ft06"), row["schedule"]) == best
     assert (run / "gantt.png").read_bytes()[:4] == b"\x89PNG"
     assert "machine 0 |" in "\n".join(ShopGaps().lines(asked, found))
     last = (run / "shops/ft06.json").read_bytes()
-    best = ShopGaps().find(Asked(run, "best", options=asked.options))
+    best = ShopGaps().evaluate(EvalRequest(run, "best", options=asked.options))
     assert best["table"] == str(run / "shops/ft06-best.json")
     assert best["gantt"] == str(run / "gantt-best.png")
     assert (run / "shops/ft06.json").read_bytes() == last
