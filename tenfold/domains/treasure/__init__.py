@@ -21,11 +21,11 @@ class Gridworlds(Domain):
 
     def owns(self, env: str) -> bool:
         """`module:name` imports the module first, which may register worlds."""
-        module, _, own = env.partition("(")[0].strip().rpartition(":")
-        if module and own not in NAMES:
-            with contextlib.suppress(ModuleNotFoundError):  # whoever makes the environment says so
+        module, _, name = env.partition("(")[0].strip().rpartition(":")
+        if module and name not in NAMES:
+            with contextlib.suppress(ModuleNotFoundError):  # making the environment raises it
                 importlib.import_module(module)
-        return own in NAMES
+        return name in NAMES
 
     def ids(self) -> list[str]:
         return sorted(NAMES)
@@ -33,7 +33,7 @@ class Gridworlds(Domain):
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments":
-        from tenfold.domains.treasure.worlds import TreasureWorlds
+        from tenfold.domains.treasure.play import TreasureWorlds
 
         return TreasureWorlds(env, num_envs, seed, first)
 
@@ -42,8 +42,8 @@ class Gridworlds(Domain):
 
         return {f"{player}_mean_return": mean for player, mean in yardsticks(played.env).items()}
 
-    def lines(self, found: dict[str, Any]) -> list[str]:
-        return [f"  scripted {found['scripted_mean_return']:10.2f}"]
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        return [f"  scripted {results['scripted_mean_return']:10.2f}"]
 
 
 DOMAINS = (Gridworlds(),)
