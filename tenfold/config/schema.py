@@ -118,10 +118,8 @@ class Config:
         values = {str(raw).replace("-", "_"): value for raw, value in mapping.items()}
         if len(values) < len(mapping):
             names = [str(raw).replace("-", "_") for raw in mapping]
-            raise ConfigError(
-                next(word for word in names if names.count(word) > 1),
-                "is given twice, with - and with _.",
-            )
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(twice, "is given twice, with - and with _.")
         return cls(**values)
 
     @classmethod

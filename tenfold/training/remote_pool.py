@@ -38,7 +38,7 @@ class RemoteTask:
     where: str = ""  # "" as long as it waits for a machine
 
 
-class RayPool:
+class ClusterPool:
     """Works through tasks whose first two parts are a run's settings and its folder here, the last
     whether its modules are trusted. With `shared`, machines write into that folder themselves."""
 

@@ -19,7 +19,7 @@ from tenfold.core.processes import Interrupt, enter, how_it_ended, leave, signal
 from tenfold.core.ray_cluster import require_ray
 
 if TYPE_CHECKING:
-    from tenfold.training.remote_pool import RayPool
+    from tenfold.training.remote_pool import ClusterPool
 
 
 POLL = 0.5  # seconds between looks at the progress
@@ -202,11 +202,11 @@ class Executor:
             require_ray()
         return cls(run.where == "ray", run.address, shared)
 
-    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> "Pool | RayPool":
+    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> "Pool | ClusterPool":
         if self.ray:
-            from tenfold.training.remote_pool import RayPool  # it reads this module
+            from tenfold.training.remote_pool import ClusterPool  # it reads this module
 
-            return RayPool(work, tasks, self.address, self.shared)
+            return ClusterPool(work, tasks, self.address, self.shared)
         return Pool(work, tasks)
 
     def workers(self, jobs: int) -> int:
