@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.kernels import resident_ppo_arrays as r
-from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays, Shape
+from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.kernels.resident_ppo_learn import (
     ORDERED,
@@ -54,7 +54,7 @@ def net_shape(network: Any, config: Any, precision: str) -> NetShape:
     return NetShape.of(sizes, config.net.activation, PRECISIONS[precision])
 
 
-def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
+def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
     """What the kernels are compiled for."""
     agent, rollout, envs = seed
     config, actions, online = agent.config, agent.actions, agent.online
@@ -69,7 +69,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
     masked = rollout.mask.shape[-1] > 0
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
-    return Shape(
+    return PPOShape(
         task=task,
         sources=task.sources,
         state_width=envs.states.shape[1],
@@ -108,7 +108,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
 class ResidentPolicies(DeviceSeeds):
     """All seeds of a launch, some programs each."""
 
-    Arrays, purposes = Arrays, DRAWS
+    Arrays, purposes = PPOArrays, DRAWS
     of_memory = (
         "mask",
         "chosen",
@@ -155,7 +155,7 @@ class ResidentPolicies(DeviceSeeds):
         return rule
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: Shape) -> Room:
+    def sizes_of(cls, seed: Seed, shape: PPOShape) -> Room:
         s, obs, t, b = shape, shape.task.obs, shape.horizon, shape.envs
         single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
         return {
