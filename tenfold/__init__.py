@@ -19,22 +19,22 @@ from tenfold.core.registry import domain_names
 if TYPE_CHECKING:
     from tenfold import nets as nets
     from tenfold import ops as ops
-    from tenfold.algorithms.dqn.config import DQN as DQN
-    from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
-    from tenfold.algorithms.dqn.config import Categorical as Categorical
-    from tenfold.algorithms.dqn.config import Epsilon as Epsilon
-    from tenfold.algorithms.dqn.config import Hard as Hard
-    from tenfold.algorithms.dqn.config import Implicit as Implicit
-    from tenfold.algorithms.dqn.config import Noisy as Noisy
-    from tenfold.algorithms.dqn.config import Polyak as Polyak
-    from tenfold.algorithms.dqn.config import Prioritized as Prioritized
-    from tenfold.algorithms.dqn.config import Quantile as Quantile
-    from tenfold.algorithms.dqn.config import Uniform as Uniform
+    from tenfold.algorithms.dqn_settings import DQN as DQN
+    from tenfold.algorithms.dqn_settings import Boltzmann as Boltzmann
+    from tenfold.algorithms.dqn_settings import Categorical as Categorical
+    from tenfold.algorithms.dqn_settings import Epsilon as Epsilon
+    from tenfold.algorithms.dqn_settings import Hard as Hard
+    from tenfold.algorithms.dqn_settings import Implicit as Implicit
+    from tenfold.algorithms.dqn_settings import Noisy as Noisy
+    from tenfold.algorithms.dqn_settings import Polyak as Polyak
+    from tenfold.algorithms.dqn_settings import Prioritized as Prioritized
+    from tenfold.algorithms.dqn_settings import Quantile as Quantile
+    from tenfold.algorithms.dqn_settings import Uniform as Uniform
     from tenfold.algorithms.own import Algorithm as Algorithm
     from tenfold.algorithms.own import Rollout as Rollout
     from tenfold.algorithms.ppo_settings import PPO as PPO
-    from tenfold.algorithms.sac.config import SAC as SAC
-    from tenfold.algorithms.td3.config import TD3 as TD3
+    from tenfold.algorithms.sac_settings import SAC as SAC
+    from tenfold.algorithms.td3_settings import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
     from tenfold.config.nets import GRU as GRU
     from tenfold.config.nets import LSTM as LSTM
@@ -74,11 +74,11 @@ PUBLIC = {
     "algorithms.own": "Algorithm Rollout",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
-    "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
+    "algorithms.dqn_settings": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
     "Prioritized Quantile Uniform",
     "algorithms.ppo_settings": "PPO",
-    "algorithms.sac.config": "SAC",
-    "algorithms.td3.config": "TD3",
+    "algorithms.sac_settings": "SAC",
+    "algorithms.td3_settings": "TD3",
     "config.agent": "AgentConfig",
     "config.nets": "GRU LSTM Net PolicyNet",
     "config.replay": "ActorCriticNet",

@@ -28,7 +28,7 @@ from tenfold.nets.quantile import cosines, join
 from tenfold.ops.qlearning import dueling, midpoints, tensor
 
 if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.dqn.config import DQN
+    from tenfold.algorithms.dqn_settings import DQN
 
 NetConfig = TypeVar("NetConfig", bound=Net)
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

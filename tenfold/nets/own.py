@@ -18,7 +18,7 @@ from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import dueling
 
 if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.dqn.config import DQN
+    from tenfold.algorithms.dqn_settings import DQN
 
 
 def own_network(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.nets import Net
 from tenfold.config.schedules import Exponential, Linear, value_at
 from tenfold.core.errors import UserError

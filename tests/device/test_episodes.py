@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_resident import learner
 
-from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
+from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
 from tenfold.core.random import Purpose
 from tenfold.engines.together import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
@@ -377,7 +377,7 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         "net": {"hidden": [16]},
     }
     ppo = {"name": "ppo", "horizon": 16, "minibatches": 2, "epochs": 2, "net": {"hidden": [16]}}
-    for agent, place in ((dqn, QLearner), (ppo, PPOLearner)):
+    for agent, place in ((dqn, OffPolicyLearner), (ppo, PPOLearner)):
         run = Run.of({"env": env, "num_envs": 2, "engine": engine, "agent": agent})
         running, finished = place(run), []
         begun = running.agent.online.flat.detach().clone()
@@ -390,7 +390,7 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         )
         assert not np.array_equal(begun, running.agent.online.flat.detach())
         kept, again = running.state(), place(run)
-        if isinstance(running, QLearner) and isinstance(again, QLearner):
+        if isinstance(running, OffPolicyLearner) and isinstance(again, OffPolicyLearner):
             again.replay.load_rows(running.replay.written(np.zeros_like(running.replay.head)))
         assert again.load_state(kept)
         for _ in range(40):

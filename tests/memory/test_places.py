@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.core.spaces import ObsLayout
 from tenfold.memory.places import Mirror, draw_places
 from tenfold.memory.replay import Replay

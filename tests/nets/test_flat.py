@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.nets import Net
 from tenfold.nets.blocks import QNetwork
 

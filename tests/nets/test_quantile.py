@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.nets import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
@@ -133,11 +133,11 @@ def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None
 
 def test_fused_refuses_implicit_quantiles_and_auto_says_why_it_is_plain() -> None:
     agent = {"distribution": "implicit"}
-    assert QLearner(Run.of({"agent": agent})).description.engine.startswith(
+    assert OffPolicyLearner(Run.of({"agent": agent})).description.engine.startswith(
         "plain, not fused: the quantiles are implicit;"
     )
     with pytest.raises(
         ConfigError,
         match="engine = fused does not fit: the quantiles are implicit; use plain or auto",
     ):
-        QLearner(Run.of({"agent": agent, "engine": "fused"}))
+        OffPolicyLearner(Run.of({"agent": agent, "engine": "fused"}))

@@ -157,7 +157,7 @@ class FusedActorCritic(FusedRounds):
         )
 
     @classmethod
-    def acting(cls, agent: ActorCriticAgent, lanes: int) -> FusedActing:
+    def acting(cls, agent: ActorCriticAgent, lanes: int, options: int = 0) -> FusedActing:
         """`explore` of an agent as one compiled call."""
         reals = agent.actions.reals
         action = np.zeros((lanes, reals), np.float32) if reals else np.zeros(lanes, np.int64)

@@ -36,12 +36,11 @@ from tenfold.algorithms.kernels.actor_critic import (
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.sac.agent import SACAgent
-from tenfold.algorithms.sac.config import Auto
+from tenfold.algorithms.sac import SACAgent
+from tenfold.algorithms.sac_settings import Auto
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import open_table
-from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.fused import (
     DISCOUNT,
     ERROR,
@@ -53,6 +52,7 @@ from tenfold.engines.fused import (
     many_rounds,
     one_round,
 )
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import (
@@ -203,7 +203,7 @@ def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_f
     return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, given)
 
 
-class FusedSAC(FusedActorCritic, ActorCriticEngine):
+class FusedSAC(FusedActorCritic, OffPolicyEngine):
     """Runs rounds of soft actor-critic by one call each."""
 
     choose = staticmethod(choose_actions)

@@ -1,17 +1,25 @@
-"""Settings of Q-learning.
+"""Settings of Q-learning, and the algorithm as the registry lists it.
 
 No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
 from tenfold.config.nets import Net
 from tenfold.config.notation import show
 from tenfold.config.replay import Prioritized, Replayed, Uniform
 from tenfold.config.schedules import Linear, Schedule, exceeds
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
+from tenfold.engines.choose import engine_table
+
+if TYPE_CHECKING:
+    from tenfold.algorithms.dqn import DQNAgent
+    from tenfold.config.run import Run
+    from tenfold.core.protocols import EnvSpec
+    from tenfold.envs.adapter import Environments
 
 
 @dataclass(frozen=True)
@@ -179,3 +187,66 @@ class DQN(Replayed):
                 f"= {show(self.explore)} cannot be on resume: noise is part of the networks that "
                 f"were saved with {show(before.explore)}; leave it at that.",
             )
+
+
+class QLearning(OffPolicyAlgorithm):
+    """DQN and its relatives, in environments with one discrete action."""
+
+    name = "dqn"
+    config, reads_masks = DQN, True
+    engines = engine_table(
+        fused="tenfold.algorithms.kernels.dqn:FusedDQN",
+        compiled="tenfold.engines.compiled:CompiledOffPolicy",
+        plain="tenfold.engines.off_policy:OffPolicyEngine",
+        cudagraph="tenfold.algorithms.kernels.dqn_cudagraph:GraphDQN",
+        resident="tenfold.algorithms.kernels.dqn_resident:ResidentDQN",
+    )
+
+    def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
+        """One, or one for each agent of a world."""
+        from tenfold.algorithms.dqn import DQNAgent
+        from tenfold.algorithms.dqn_team import Team
+        from tenfold.core.spaces import discrete_actions
+
+        settings: Any = run.agent
+        device = "cpu" if run.device == "auto" else run.device
+        actions = discrete_actions(spec.action_space, run.env)
+        if run.share and spec.agents == 1:
+            raise ConfigError(
+                "share",
+                f"= true is for worlds of several agents, and {run.env} has one: leave it out.",
+            )
+        if spec.agents > 1 and not run.share:
+            if settings.normalize_obs:
+                raise ConfigError(
+                    "normalize_obs",
+                    "= true is for one network, and each agent has its own here: set --share, or "
+                    "leave it out.",
+                )
+            agent: DQNAgent = Team(settings, spec.layout, actions, run.seed, spec.agents, device)
+        else:
+            agent = DQNAgent(settings, spec.layout, actions, run.seed, device)
+        for one in (agent, *getattr(agent, "agents", ())):
+            one.masked = spec.masked
+        return agent
+
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
+        """What an actor adds to a row."""
+        fields: dict[str, Any] = {"action": ((envs.num_envs,), "int64")}
+        if envs.mask is not None:
+            fields |= dict.fromkeys(("mask", "final_mask"), (envs.mask.shape, "bool"))
+        return fields
+
+    def exported(self, agent: Any, sample: bool) -> Any:
+        from tenfold.algorithms.dqn import QPolicy
+
+        if sample:
+            raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")
+        return QPolicy(agent)
+
+    def networks(self, settings: Any) -> int:
+        """Networks of the settings' size that an agent has, noise on their weights included."""
+        return 1 + (type(settings.explore).__name__ == "Noisy")
+
+
+ALGORITHMS = (QLearning(),)

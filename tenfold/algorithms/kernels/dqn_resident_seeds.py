@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN, Boltzmann, Hard
-from tenfold.algorithms.dqn.resident_arrays import (
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Hard
+from tenfold.algorithms.kernels.dqn_resident_arrays import (
     ALPHA,
     BETA,
     CLIP,
@@ -27,9 +27,9 @@ from tenfold.algorithms.dqn.resident_arrays import (
     Arrays,
     Shape,
 )
-from tenfold.algorithms.dqn.resident_evaluate import evaluate
-from tenfold.algorithms.dqn.resident_kernel import train
-from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.algorithms.kernels.dqn_resident_play import evaluate
+from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
+from tenfold.algorithms.kernels.dqn_resident_update import train
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
 from tenfold.engines.device import DeviceSeeds, empty_rows

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import ONLINE, TARGET
-from tenfold.algorithms.dqn.config import DQN, Implicit
-from tenfold.algorithms.dqn.cudagraph import GraphEngine
-from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn import ONLINE, TARGET
+from tenfold.algorithms.dqn_settings import DQN, Implicit
+from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
 from tenfold.algorithms.kernels.dqn import FusedDQN
+from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
 from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 
@@ -76,9 +76,9 @@ def choose_team_engine(
             why = f"plain, not cudagraph: {found}"
     together, reason = stacked(run, team, products(team) <= STACKED_PRODUCTS)
     engine = (
-        PlainEngine(team, replay, envs)  # type: ignore[arg-type]
+        OffPolicyEngine(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, envs, PlainEngine)
+        else Apart(team, replay, envs, OffPolicyEngine)
     )
     return engine, f"{why}; {agents} {reason}"
 
@@ -101,13 +101,13 @@ def stacked(run: Run, team: Team, small: bool) -> tuple[bool, str]:
 
 def graph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[Any, str]:
     """Updates as CUDA graphs: of all agents in one, but for convolutions, whose groups are slow."""
-    if found := GraphEngine.why_not(team, run):
+    if found := GraphDQN.why_not(team, run):
         raise Obstacle(found)
     together, reason = stacked(run, team, not team.online.convolutions)
     engine: Any = (
-        GraphEngine(team, replay, envs)  # type: ignore[arg-type]
+        GraphDQN(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, envs, GraphEngine)
+        else Apart(team, replay, envs, GraphDQN)
     )
     each = [engine] if together else engine.engines
     for one in each:
@@ -145,9 +145,9 @@ def team_outcome(
     replay, lanes = TeamReplay(config, layout, worlds, seed, members), Lanes.showing(obs)
     fill(replay, obs, 4, 30, rng)
     engine: Any = (
-        PlainEngine(team, replay, lanes)  # type: ignore[arg-type]
+        OffPolicyEngine(team, replay, lanes)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, lanes, PlainEngine)
+        else Apart(team, replay, lanes, OffPolicyEngine)
     )
     if config.frames > 1:
         engine.look(np.repeat(obs[:, None], config.frames, 1))

@@ -20,7 +20,7 @@ from tenfold.memory.replay import replay_bytes
 Explore = Callable[..., np.ndarray]
 
 
-class ReplayActing:
+class OffPolicyActing:
     """Explores by the agent's networks; `explore` does what the agent's method of this name does,
     where there is a faster way."""
 
@@ -49,8 +49,8 @@ class ReplayActing:
         self.seen.restore(state, exact)
 
 
-class ReplayLearner(ActorLearner):
-    """Actors, agent, replay memory and engine of one run. A subclass says what verifies updates."""
+class OffPolicyLearner(ActorLearner):
+    """Actors, agent, replay memory and engine of one run."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -62,7 +62,9 @@ class ReplayLearner(ActorLearner):
         if self.engine.whole_rounds and alone and not run.verify:
             self.fused = self.engine
         if run.verify:
-            self.lockstep = self.make_lockstep(run.verify)
+            from tenfold.algorithms.off_policy_lockstep import lockstep_of  # here: few ask for it
+
+            self.lockstep = lockstep_of(self.engine, run.verify)
         seen = self.pool.follow(self.agent, self.explore)
         if seen is not None:
             self.engine.look(seen)
@@ -70,10 +72,6 @@ class ReplayLearner(ActorLearner):
         self.taken: list[np.ndarray] = []  # observations of a round, where they are normalised
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
         self.note_first()
-
-    def make_lockstep(self, every: int) -> Any:
-        """What repeats every N-th update by the plain engine."""
-        raise NotImplementedError
 
     @property
     def memory(self) -> str:

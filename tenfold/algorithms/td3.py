@@ -7,7 +7,7 @@ HOW an update runs is an engine's business; what is learned is decided here.
 import torch
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent, Tensors
-from tenfold.algorithms.td3.config import TD3
+from tenfold.algorithms.td3_settings import TD3
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
 from tenfold.nets.actor_critic import ActorCritics
@@ -17,7 +17,7 @@ class TD3Agent(ActorCriticAgent):
     """The policy says numbers [B, D] whose tanh is the action. Policy and critics have targets."""
 
     config: TD3
-    beside = {"next_noise": Purpose.NEXT_POLICY}
+    extra_noise = {"next_noise": Purpose.NEXT_POLICY}
 
     def make_networks(self) -> tuple[ActorCritics, ActorCritics]:
         config = self.config

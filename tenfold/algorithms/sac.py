@@ -8,7 +8,7 @@ import math
 import torch
 
 from tenfold.algorithms.actor_critic import ACTOR, TEMPERATURE, ActorCriticAgent, Tensors
-from tenfold.algorithms.sac.config import SAC, Auto
+from tenfold.algorithms.sac_settings import SAC, Auto
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.actor_critic import ActorCritics
@@ -22,7 +22,7 @@ class SACAgent(ActorCriticAgent):
     tanh squashes. One discrete action: it says logits [B, A], and critics value all actions."""
 
     config: SAC
-    tells = ("alpha", "entropy")  # of the policy's loss, besides itself
+    metric_names = (*ActorCriticAgent.metric_names, "alpha", "entropy")
 
     def make_networks(self) -> tuple[ActorCritics, ActorCritics]:
         config, actions = self.config, self.actions
@@ -31,7 +31,7 @@ class SACAgent(ActorCriticAgent):
             sizes, usual = self.sizes(actions.n, actions.n), 0.98 * math.log(actions.n)
         else:
             sizes, usual = self.sizes(2 * actions.reals, 1), -float(actions.reals)
-            self.beside = {"noise": Purpose.POLICY, "next_noise": Purpose.NEXT_POLICY}
+            self.extra_noise = {"noise": Purpose.POLICY, "next_noise": Purpose.NEXT_POLICY}
         how = config.temperature
         learned = isinstance(how, Auto)
         self.target_entropy = usual if not learned or how.target is None else how.target

@@ -7,15 +7,15 @@ What a run holds on the host stays as it is for every engine; the GPU works on a
 from collections.abc import Sequence
 from typing import Any
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.kernels.dqn import why_not_compiled
 from tenfold.config.run import Run
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.resident import why_not_resident
 from tenfold.engines.together import Group, TogetherEngine
 
 
-class ResidentEngine(TogetherEngine, PlainEngine):
+class ResidentDQN(TogetherEngine, OffPolicyEngine):
     """Runs all rounds by launches of many."""
 
     @classmethod
@@ -39,7 +39,7 @@ class ResidentEngine(TogetherEngine, PlainEngine):
 
     @classmethod
     def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
-        from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
+        from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
 
         seeds = [Seed(each.agent, each.replay, each.envs) for each in learners]
         first = learners[0]
@@ -49,7 +49,7 @@ class ResidentEngine(TogetherEngine, PlainEngine):
 
     @classmethod
     def bytes_each(cls, learner: Any) -> int:
-        from tenfold.algorithms.dqn.resident_seeds import Seed, room_of, shape_of
+        from tenfold.algorithms.kernels.dqn_resident_seeds import Seed, room_of, shape_of
         from tenfold.engines.device import bytes_of
 
         seed = Seed(learner.agent, learner.replay, learner.envs)

@@ -1,4 +1,5 @@
-"""Settings of the twin delayed deterministic policy gradient.
+"""Settings of the twin delayed deterministic policy gradient, and the algorithm as the registry
+lists it.
 
 No torch here, so that help and errors appear at once.
 """
@@ -6,6 +7,7 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from tenfold.algorithms.off_policy_settings import ActorCriticAlgorithm
 from tenfold.config.replay import ActorCritic
 from tenfold.config.schedules import Schedule
 from tenfold.config.schema import Count, Limits, NotNegative
@@ -32,3 +34,12 @@ class TD3(ActorCritic):
     """the largest of such noise"""
     critics: Annotated[int, Limits(1, 2)] = 2
     """of two the smaller value counts"""
+
+
+ALGORITHMS = (
+    ActorCriticAlgorithm(
+        TD3,
+        agent="tenfold.algorithms.td3:TD3Agent",
+        fused="tenfold.algorithms.kernels.td3:FusedTD3",
+    ),
+)

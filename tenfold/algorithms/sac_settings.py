@@ -1,4 +1,4 @@
-"""Settings of soft actor-critic.
+"""Settings of soft actor-critic, and the algorithm as the registry lists it.
 
 No torch here, so that help and errors appear at once.
 """
@@ -6,6 +6,7 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tenfold.algorithms.off_policy_settings import ActorCriticAlgorithm
 from tenfold.config.replay import ActorCritic
 from tenfold.config.schema import Option, Positive
 
@@ -30,3 +31,13 @@ class SAC(ActorCritic):
     """which agent"""
     temperature: Auto | Positive = Auto()
     """what entropy is worth beside reward: learned, auto(target, start), or a number"""
+
+
+ALGORITHMS = (
+    ActorCriticAlgorithm(
+        SAC,
+        agent="tenfold.algorithms.sac:SACAgent",
+        fused="tenfold.algorithms.kernels.sac:FusedSAC",
+        discrete=True,
+    ),
+)

@@ -1,27 +1,22 @@
-"""The Q-learning agent: acting, the loss of a batch, and the state to save. Options are fields of
-its settings.
+"""Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical, noisy.
 
-HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided
-here.
+The plain reference: networks, acting, the loss of a batch, an update. What can be set is in
+`dqn_settings`; HOW an update runs (autograd, one fused call) is an engine's business; what is
+learned is decided here.
 """
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from tenfold.algorithms.agent import (
-    FlatAgent,
-    Tensors,
-    mask_rows,
-    numpy_of,
-    refuse_empty,
-    refuse_state,
-)
-from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
+from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
+from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard, Implicit
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
@@ -49,6 +44,8 @@ class DQNAgent(FlatAgent):
     """
 
     actor_bits, reads_masks = 32, True
+    metric_names = ("loss", "q", "td_error", "grad_norm")
+    delay, followed = 1, slice(None)  # every update moves all of the target
 
     def __init__(
         self,
@@ -82,13 +79,15 @@ class DQNAgent(FlatAgent):
         self.keys = {purpose: key(seed, purpose, member) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
 
+    # networks
+
     @property
     def frames(self) -> int:
         return self.config.frames
 
     @property
     def seen(self) -> ObsLayout:
-        """How what the network sees lies in arrays: a frame, or several together."""
+        """A frame, or several together."""
         return self.layout.stacked(self.frames) if self.frames > 1 else self.layout
 
     def make_network(self, members: int | None = None) -> Any:
@@ -209,14 +208,7 @@ class DQNAgent(FlatAgent):
         frame stands that frame again. `state` is for agents that remember.
         """
         refuse_state(state)
-        if isinstance(obs, torch.Tensor):
-            return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask))).to(obs.device)
-        rows, single = self.seen.rows_of(obs)
-        batch = () if single else (len(rows),)
-        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
-        refuse_empty(self.mask_form, allowed)
-        best = self.greedy(rows, allowed)
-        return int(best[0]) if single else best
+        return self.act_by(self.greedy, obs, mask)
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """The best actions for encoded rows of those that a mask allows, in the environment's own
@@ -255,7 +247,7 @@ class DQNAgent(FlatAgent):
         fill_normal(self.keys[purpose], count * self.noise.size, self.noise)
         return torch.tensor(self.noise, device=self.device)
 
-    def draw_fractions(self, items: int) -> Tensors:
+    def draw_for(self, items: int) -> Tensors:
         """The fractions for the next update's batch, one row an item, to lie beside it; none unless
         quantiles are implicit."""
         how = self.config.distribution
@@ -274,6 +266,38 @@ class DQNAgent(FlatAgent):
         return drawn
 
     # learning
+
+    def minibatches(self, rows: Tensors, send: Any, whole: bool) -> Iterator[tuple[Any, ...]]:
+        """What `loss` is given of a batch: micro-batches, or all of it. `send` brings rows to the
+        device."""
+        noise = self.draw_noise(Purpose.NOISE_ONLINE, self.updates)
+        target_noise = self.draw_noise(Purpose.NOISE_TARGET, self.updates)
+        action = rows["action"]
+        # agents of a world stand before the items
+        items, effective = action.dim() - 1, action.shape[-1]
+        size = effective if whole else self.config.batch_size
+        for start in range(0, effective, size):
+            part = {name: t.narrow(items, start, size) for name, t in rows.items()}
+            yield send(part), noise, target_noise, effective
+
+    def update(
+        self, minibatches: Iterable[tuple[Any, ...]], optimiser: Any
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """One gradient update: a step of Adam, then the target network follows. Returns every
+        item's TD error, and the metrics of each minibatch."""
+        results, norm = optimiser.descend(self.loss, minibatches)
+        optimiser.follow()
+        errors = torch.cat([errors for _, errors, _ in results], -1)
+        metrics = [
+            torch.stack([loss / self.members, q * (1 / len(results))]) for loss, _, q in results
+        ]
+        metrics[-1] = torch.cat([metrics[-1], torch.stack([errors.abs().mean(), norm.mean()])])
+        return errors, metrics
+
+    def target_share(self, number: int) -> float:
+        """How far the target network moves towards the online one after update `number`."""
+        how = self.config.target
+        return float(number % how.every == 0) if isinstance(how, Hard) else how.tau
 
     def loss(
         self,
@@ -321,3 +345,21 @@ class DQNAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
+
+
+class QPolicy(nn.Module):
+    """The action of the highest mean value among those that a mask allows; of a team [M, B, …] ->
+    [M, B, 1]. Where nothing is allowed it is the first."""
+
+    def __init__(self, agent: DQNAgent) -> None:
+        super().__init__()
+        self.agent = copy.copy(agent)
+        self.online = self.agent.online = agent.online.apart()
+
+    def forward(
+        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        values = self.agent.mean_values(rows, None)
+        if mask is not None:
+            values = torch.where(mask, values, -torch.inf)
+        return values.argmax(-1, keepdim=True), values[..., :0]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
-from tenfold.algorithms.dqn import resident_td as td
+from tenfold.algorithms.kernels import dqn_resident_td as td
 from tenfold.ops.device import network
 from tenfold.ops.device.lanes import lane_numbers, load_state, rows_of, store_state
 from tenfold.ops.device.language import gpu_kernel

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import Hard
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import Hard
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
 from tenfold.memory.places import draw_places
 from tenfold.memory.replay import Replay
@@ -24,7 +24,7 @@ FORBIDDEN = -1e30
 NOISE = {"noise": Purpose.NOISE_ONLINE, "target_noise": Purpose.NOISE_TARGET}
 
 
-class GraphEngine(ReplayGraph, PlainEngine):
+class GraphDQN(ReplayGraph, OffPolicyEngine):
     """As the plain engine, for one agent or all agents of a world."""
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Any) -> None:
@@ -135,7 +135,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
         """(parts of the gradient, or None where it is in its buffer; TD errors; rows of [loss, Σ Q,
         Σ |TD error|])."""
         if shape := self.small:
-            from tenfold.algorithms.dqn.cudagraph_kernel import batch_gradient
+            from tenfold.algorithms.kernels.dqn_cudagraph_kernel import batch_gradient
 
             partial, errors, told = batch_gradient(
                 self.agent, self.mirror.numbers, self.sent.there[k], shape
@@ -154,7 +154,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
         """What the kernel of small networks is compiled for; None where it does not fit."""
         if not self.by_kernels:
             return None
-        from tenfold.algorithms.dqn.cudagraph_kernel import shape_of, why_not
+        from tenfold.algorithms.kernels.dqn_cudagraph_kernel import shape_of, why_not
 
         if why_not(self.agent):
             return None

@@ -3,10 +3,18 @@ replay memory, as `memory.rows.add_rows` writes them."""
 
 import triton.language as tl
 
-from tenfold.algorithms.dqn import resident_td as td
-from tenfold.algorithms.dqn.resident_arrays import CHOICE, COIN, EXPLORE, Lanes
+from tenfold.algorithms.kernels import dqn_resident_td as td
+from tenfold.algorithms.kernels.dqn_resident_arrays import (
+    CHOICE,
+    COIN,
+    EXPLORE,
+    SCALE,
+    Lanes,
+    arrays_of,
+)
 from tenfold.memory.rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED
-from tenfold.ops.device import tree
+from tenfold.ops.device import network, tree
+from tenfold.ops.device.episodes import LANES, play_episodes
 from tenfold.ops.device.lanes import any_of, as_rows, note_ended, of_lane, renewed, rows_of, total
 from tenfold.ops.device.language import gpu_kernel, schedule_at, uniform
 
@@ -138,3 +146,25 @@ def play(a, lanes, counts, action, ready_next, S: tl.constexpr):
         tl.where(ended, head, lanes.start),
     )
     return lanes, ready, noted
+
+
+# greedy episodes: all seeds and all episodes of an evaluation in one launch
+
+
+@gpu_kernel
+def greedy(policy, state, number, length, S: tl.constexpr):
+    """argmax_a Q(s, a)."""
+    V: tl.constexpr = S.outputs
+    layers, scale = policy
+    rows = rows_of(S.task.observe(state), LANES, LANES, S.net.pads[0], S.task.obs)
+    return td.best_group(td.values(layers, rows * scale, S), V) - V.duel
+
+
+@gpu_kernel(do_not_specialize=["count", "steps", "limit"])
+def evaluate(arrays, episodes, count, steps, limit, E: tl.constexpr, S: tl.constexpr):
+    """At most so many steps of every episode of every seed."""
+    seed = tl.program_id(0).to(tl.int64)
+    a = arrays_of(arrays, seed, S)
+    N: tl.constexpr = S.net
+    policy = (network.load(a.block, N), tl.load(a.rules + SCALE).to(tl.float32))
+    play_episodes(episodes, policy, seed, count, steps, limit, greedy, E, S)

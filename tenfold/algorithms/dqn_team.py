@@ -14,18 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.agent import (
-    GRAD,
-    MEAN,
-    ONLINE,
-    SQUARE,
-    TARGET,
-    DQNAgent,
-    Tensors,
-    Values,
-)
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors, Values
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.masks import FROM_OBSERVATION
@@ -33,6 +23,7 @@ from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.system import require_memory
 from tenfold.core.timing import Clock
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import fitted_sums, split_lanes
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Batch, Replay, replay_bytes
@@ -166,7 +157,7 @@ class Team(DQNAgent):
         )
 
     def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
-        from tenfold.algorithms.dqn.team_choice import choose_team_engine  # it reads this module
+        from tenfold.algorithms.dqn_team_engines import choose_team_engine  # it reads this module
 
         return choose_team_engine(run, self, replay, envs)
 
@@ -215,8 +206,8 @@ class Team(DQNAgent):
         drawn = [agent.draw_noise(purpose, count) for agent in self.agents]
         return None if drawn[0] is None else torch.stack(drawn)  # type: ignore[arg-type]
 
-    def draw_fractions(self, items: int) -> Tensors:
-        drawn = [agent.draw_fractions(items) for agent in self.agents]
+    def draw_for(self, items: int) -> Tensors:
+        drawn = [agent.draw_for(items) for agent in self.agents]
         return {name: torch.stack([each[name] for each in drawn]) for name in drawn[0]}
 
     def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: None = None) -> Any:
@@ -249,7 +240,9 @@ class Apart:
 
     whole_rounds = False
 
-    def __init__(self, team: Team, replay: TeamReplay, envs: Any, kind: type[PlainEngine]) -> None:
+    def __init__(
+        self, team: Team, replay: TeamReplay, envs: Any, kind: type[OffPolicyEngine]
+    ) -> None:
         self.agent, self.replay = team, replay
         lanes = split_lanes(envs, team.members)
         parts = zip(team.agents, replay.each, lanes, strict=True)

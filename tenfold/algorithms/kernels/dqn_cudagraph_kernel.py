@@ -10,10 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
-from tenfold.algorithms.dqn import resident_td as td
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.kernels import dqn_resident_td as td
+from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.ops.device import network
