@@ -27,8 +27,7 @@ from tenfold.algorithms.dqn_team import Team
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.memory.weights import Weights
 
 # turns of each system; environment steps after learning began and before the clock starts

@@ -59,7 +59,7 @@ TURNS = 5
 
 def measure() -> dict[str, float]:
     """In the checkout that PYTHONPATH names."""
-    from tenfold.config.run import named
+    from tenfold.config.files import named
     from tenfold.core.system import set_threads
     from tenfold.training.learners import make_learner
 

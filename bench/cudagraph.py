@@ -19,7 +19,7 @@ from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.config.run import Run
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 from tenfold.memory.replay import Replay

@@ -11,7 +11,7 @@ import torch
 from measure import row, timed_row
 from usual_explorer import UsualExplorer
 
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel

@@ -12,14 +12,14 @@ import torch
 from measure import row, timed_row
 
 from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.config.nets import PolicyNet
-from tenfold.config.run import named
+from tenfold.config.files import named
+from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.ops.components import gae_components, gae_components_reference
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 
 BATCH, COMPONENTS = 64, 10
 TURNS = 3  # of each side of the end-to-end measurement, one after another

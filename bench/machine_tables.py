@@ -32,6 +32,11 @@ def cuda() -> str:
     return "\n\n".join([*(table(some) for table, some in chosen if some), *machines])
 
 
+def cuda_short() -> str:
+    rows = [{**row, "title": title} for name, title in CUDA.items() for row in tables.rows_of(name)]
+    return tables.shortened(row for row in rows if "ratio" in row)
+
+
 def cuda_ratios(rows: list[Row]) -> str:
     def setting(row: Row) -> str:
         values = {k: v for k, v in row["setting"].items() if k != "gpu"}
@@ -208,4 +213,9 @@ def scaling() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"cuda": cuda, "rayactors": rayactors, "scaling": scaling}
+TABLES: dict[str, Callable[[], str]] = {
+    "cuda": cuda,
+    "cuda_short": cuda_short,
+    "rayactors": rayactors,
+    "scaling": scaling,
+}

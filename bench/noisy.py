@@ -23,7 +23,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import tenfold as ten  # noqa: E402
-from tenfold.config.run import named  # noqa: E402
+from tenfold.config.files import named  # noqa: E402
 from tenfold.core.system import (  # noqa: E402
     machine_card,
     set_threads,

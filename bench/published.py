@@ -20,7 +20,7 @@ from pathlib import Path
 from measure import FOLDER, write
 from rates import rate
 
-from tenfold.config.run import named
+from tenfold.config.files import named
 
 SEEDS = 8
 SB3_STEPS = 12_000

@@ -1,5 +1,5 @@
-"""Writes the tables of README.md and docs/*.md from bench/results/*.json; with --check it only says
-whether they are fresh."""
+"""Writes the tables of README.md, bench/README.md and docs/*.md from bench/results/*.json; with
+--check it only says whether they are fresh."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 def theirs() -> str:
     """What other libraries call our settings: the words that the command line answers."""
-    from tenfold.config.leaves import SUCH_AS, THEIRS, UNITS
+    from tenfold.core.elsewhere import SUCH_AS, THEIRS, UNITS
 
     rows = (
         {
@@ -44,7 +44,11 @@ TABLES = {
 
 def main() -> int:
     stale = []
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (
+        ROOT / "README.md",
+        ROOT / "bench" / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ):
         text = path.read_text()
         fresh = re.sub(
             r"(<!-- (\w+) -->\n).*?(<!-- /\2 -->)",

@@ -19,8 +19,7 @@ from measure import row, timed_row
 
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.memory.gathering import gather
 from tenfold.memory.rows import Stored
 

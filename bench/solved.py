@@ -16,7 +16,7 @@ from typing import Any
 from measure import FOLDER, write
 
 import tenfold as ten
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.system import set_threads
 
 # seeds, what counts as solved, whether more is better, episodes

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tenfold as ten
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.random import Purpose
 from tenfold.core.system import machine_card, versions
 from tenfold.evaluation.player import play, random_policy

@@ -130,6 +130,85 @@ def speed() -> str:
     )
 
 
+# files of the page's own table, a row each; all rows are in bench/README.md
+SHORT = (
+    "dqn-update",
+    "dqn-update-full",
+    "dqn-update-wide",
+    "cartpole-dqn",
+    "cartpole-compiled-dqn",
+    "products",
+    "per",
+    "eight-seeds",
+    "cartpole-ppo",
+    "cartpole-compiled-ppo",
+    "recurrent-zoo",
+    "sac-update",
+    "pendulum-sac",
+    "masked-heads-acting",
+    "masked-heads-baselines",
+    "gae",
+    "observations",
+    "rllib-ppo",
+    "ring",
+    "weights",
+    "frames",
+    "team-update",
+    "heavy-environment",
+    "colony-step",
+    "graph-forward",
+    "colony-training",
+    "latent-bound",
+    "plan",
+    "explorer-step",
+    "explorer-members",
+)
+
+
+def speed_short() -> str:
+    """The fast engines beside one opponent a file, Stable-Baselines3 where it is one."""
+    files = {
+        name.replace("the same", "a DQN update"): rows_of(file)
+        for file, name in SPEED.items()
+        if file in SHORT
+    }
+    return shortened(
+        {**row, "title": title}
+        for title, rows in files.items()
+        for row in rows
+        if row["baseline"] == opponent(rows) and row["candidate"] != "plain engine"
+    )
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def opponent(rows: list[Row]) -> str:
+    names = [row["baseline"] for row in rows]
+    return next((name for name in names if name.startswith("Stable-Baselines3")), names[0])
+
+
+def shortened(rows: Iterable[Row]) -> str:
+    """A line for each title and opponent: the first ratio, and the range of all."""
+    groups = grouped(rows, "title", "baseline").values()
+    lines = [{**group[0], "ratios": [row["ratio"] for row in group]} for group in groups]
+    return render(
+        "what | beside | ratio | over all settings",
+        (
+            lines,
+            "{title}",
+            "{baseline}",
+            lambda row: f"**{times(row['ratio'])}**",
+            lambda row: (
+                f"{times(min(row['ratios']))} to {times(max(row['ratios']))}"
+                if len(row["ratios"]) > 1
+                else ""
+            ),
+        ),
+    )
+
+
 def setting_in_words(row: Row) -> str:
     return ", ".join(f"{k} {dashed(v)}" for k, v in row["setting"].items() if k in SPOKEN)
 
@@ -240,4 +319,10 @@ def reports() -> str:
     )
 
 
-TABLES = {"speed": speed, "bench": bench, "fast": fast, "reports": reports}
+TABLES = {
+    "speed": speed,
+    "speed_short": speed_short,
+    "bench": bench,
+    "fast": fast,
+    "reports": reports,
+}

@@ -18,8 +18,7 @@ from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn_team_engines import products
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.memory.rows import FINAL, PENDING, STEP

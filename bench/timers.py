@@ -13,8 +13,7 @@ from measure import interleave, write
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.kernels import kernel, nanoseconds
-from tenfold.core.system import set_threads
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, set_threads
 from tenfold.engines.fused import ACTED, SPENT, STORED, UPDATED, looks, note
 
 ROUNDS = 610

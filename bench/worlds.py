@@ -17,7 +17,7 @@ import numpy as np
 from measure import FOLDER, write
 from policies import train
 
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.domains.treasure.play import yardsticks
 from tenfold.runs.statistics import bootstrap_interval
 

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from tenfold.algorithms.sac_settings import SAC as SAC
     from tenfold.algorithms.td3_settings import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
-    from tenfold.config.nets import GRU as GRU
-    from tenfold.config.nets import LSTM as LSTM
-    from tenfold.config.nets import Net as Net
-    from tenfold.config.nets import PolicyNet as PolicyNet
-    from tenfold.config.replay import ActorCriticNet as ActorCriticNet
+    from tenfold.config.files import named as named
+    from tenfold.config.options import GRU as GRU
+    from tenfold.config.options import LSTM as LSTM
+    from tenfold.config.options import ActorCriticNet as ActorCriticNet
+    from tenfold.config.options import Custom as Custom
+    from tenfold.config.options import Exponential as Exponential
+    from tenfold.config.options import Linear as Linear
+    from tenfold.config.options import Net as Net
+    from tenfold.config.options import PolicyNet as PolicyNet
+    from tenfold.config.options import Schedule as Schedule
     from tenfold.config.run import Run as Run
-    from tenfold.config.run import named as named
-    from tenfold.config.schedules import Custom as Custom
-    from tenfold.config.schedules import Exponential as Exponential
-    from tenfold.config.schedules import Linear as Linear
-    from tenfold.config.schedules import Schedule as Schedule
     from tenfold.core.domain import Domain as Domain
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
@@ -80,10 +80,9 @@ PUBLIC = {
     "algorithms.sac_settings": "SAC",
     "algorithms.td3_settings": "TD3",
     "config.agent": "AgentConfig",
-    "config.nets": "GRU LSTM Net PolicyNet",
-    "config.replay": "ActorCriticNet",
-    "config.run": "Run named",
-    "config.schedules": "Custom Exponential Linear Schedule",
+    "config.files": "named",
+    "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",
+    "config.run": "Run",
     "core.graph_spaces": "BoundedGraph Gated",
     "envs": "register_domain",
     "envs.functions": "Functions register_task",

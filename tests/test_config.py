@@ -21,14 +21,13 @@ from tenfold.algorithms.dqn_settings import (
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig
-from tenfold.config.leaves import OURS, SUCH_AS, THEIRS, leaves_of
-from tenfold.config.mappings import read_yaml, to_mapping
-from tenfold.config.nets import Net
-from tenfold.config.notation import parse_call, parse_number
-from tenfold.config.run import SECTIONS, Run, named, presets, settings_of
-from tenfold.config.schedules import Linear
-from tenfold.config.schema import Config
+from tenfold.config.agent import AgentConfig, leaves_of
+from tenfold.config.files import SECTIONS, named, presets, settings_of
+from tenfold.config.notation import parse_call, parse_number, read_yaml
+from tenfold.config.options import Linear, Net
+from tenfold.config.run import Run
+from tenfold.config.schema import Config, to_mapping
+from tenfold.core.elsewhere import OURS, SUCH_AS, THEIRS
 from tenfold.core.errors import ConfigError
 
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 import tenfold as ten
-from tenfold.config.agent import AgentConfig
-from tenfold.config.leaves import leaves_of
-from tenfold.config.mappings import to_mapping
+from tenfold.config.agent import AgentConfig, leaves_of
+from tenfold.config.files import named
 from tenfold.config.notation import show
-from tenfold.config.run import named
-from tenfold.config.schema import Config, Count, Decided
+from tenfold.config.schema import Config, Count, Decided, to_mapping
 
 
 @pytest.mark.parametrize("agent", AgentConfig.kinds())

@@ -11,9 +11,9 @@ import pytest
 import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig
-from tenfold.config.leaves import leaves_of
-from tenfold.config.run import engine_names, named, settings_of
+from tenfold.config.agent import AgentConfig, leaves_of
+from tenfold.config.files import named, settings_of
+from tenfold.config.run import engine_names
 from tenfold.core.elsewhere import ALGORITHM_ANSWERS, VALUES
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.training.learners import agent_of

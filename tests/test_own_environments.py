@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 import tenfold as ten
-from tenfold.config.mappings import to_mapping
+from tenfold.config.schema import to_mapping
 from tenfold.core import given as lent
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.processes import require_guard

@@ -12,9 +12,11 @@ from torch import nn
 
 import tenfold as ten
 from tenfold.config.changes import advice
-from tenfold.config.mappings import to_mapping
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.training.loop import resume, train
+from tenfold.training.many import SeedsResult
+from tenfold.training.sweep import SweepResult
 
 QUIET: dict[str, Any] = {"quiet": True, "report": False}
 
@@ -46,6 +48,22 @@ def test_a_class_is_a_network_and_a_function_a_schedule_by_their_names(tmp_path:
     result = ten.train("dqn", tmp_path / "run", steps=30, eval_every=0, agent={"net": {"module": Wide}, "lr": halved}, **QUIET)  # fmt: skip
     assert resume(result, more=10, **QUIET).step == 40
     assert ten.load(result).online.flat.numel() == 4 * 2 + 2
+
+
+def test_a_result_is_printed_on_one_line(tmp_path: Path) -> None:
+    result = ten.train(small(), tmp_path / "run", **QUIET)
+    assert (
+        repr(result)
+        == f"<{tmp_path}/run: dqn on CartPole-v1, seed 0, 40 of 40 steps{score_of(result)}>"
+    )
+    found = {"trials": [{}, {}], "winner": 1}
+    assert repr(SweepResult(Path("s"), found)) == "<s: sweep of 2 trials, trial 1 is the winner>"
+    seeds = SeedsResult(Path("m"), small(), (0, 1), {}, failed={"seed 1": "it broke"})
+    assert repr(seeds) == "<m: dqn on CartPole-v1, 2 seeds, 1 failed>"
+
+
+def score_of(result: Any) -> str:
+    return "" if result.mean_return is None else f", mean return {result.mean_return:.2f}"
 
 
 def test_what_has_no_name_of_its_own_is_refused() -> None:

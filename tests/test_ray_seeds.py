@@ -273,7 +273,7 @@ def test_a_bell_that_is_gone_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_a_run_needs_of_a_machine(small_run: Callable[..., Run]) -> None:
-    from tenfold.config.mappings import to_mapping
+    from tenfold.config.schema import to_mapping
 
     assert needs(to_mapping(small_run(threads=2))) == (2, 0)
     assert needs(to_mapping(small_run(actors=3, where="processes"))) == (4, 0)

@@ -105,7 +105,7 @@ def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(
 ) -> None:
     import yaml
 
-    from tenfold.config.mappings import to_mapping
+    from tenfold.config.schema import to_mapping
 
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
     process = begin(
@@ -143,7 +143,7 @@ def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(
 ) -> None:
     import yaml
 
-    from tenfold.config.mappings import to_mapping
+    from tenfold.config.schema import to_mapping
 
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
     process = subprocess.Popen(

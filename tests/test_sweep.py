@@ -15,8 +15,9 @@ import pytest
 from test_seeds import contents
 
 import tenfold as ten
-from tenfold.config.mappings import to_mapping
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.config.search import Choices, Interval, drawn_run, parse_search, searches
 from tenfold.core.errors import UserError
 from tenfold.runs.seeds import SeedsFolder

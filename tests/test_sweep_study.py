@@ -19,13 +19,10 @@ from tenfold.config.run import Run
 from tenfold.config.search import searches
 from tenfold.core.errors import UserError
 from tenfold.runs.metrics import outcome
-from tenfold.runs.sweep import Plan, SweepFolder, pooled
-from tenfold.runs.sweep_page import (
-    coordinates_chart,
-    told_row,
-    trials_table,
-    write_sweep_report,
-)
+from tenfold.runs.report import trials_table, write_sweep_report
+from tenfold.runs.reporter import parallel_coordinates, score_text
+from tenfold.runs.statistics import pooled
+from tenfold.runs.sweep import Plan, SweepFolder
 from tenfold.training import study as study_module
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
@@ -121,8 +118,8 @@ def test_a_trial_that_succeeds_beats_those_that_never_do_whatever_they_return(
     assert np.argsort(values)[::-1].tolist() == order
     table = trials_table(rows, 1)
     assert sorted(order, key=lambda k: table.index(f'"trial-{k}/"')) == order
-    assert [told_row(rows[k]) for k in (1, 4)] == ["success 100.0%, 1.00", "210.00"]
-    drawn = coordinates_chart(rows, {"agent.lr"})
+    assert [score_text(rows[k]) for k in (1, 4)] == ["success 100.0%, 1.00", "210.00"]
+    drawn = parallel_coordinates(rows, {"agent.lr"})
     assert [line.name.split(":")[0] for line in drawn.lines] == [f"trial {k}" for k in order[::-1]]
     assert [line.colour for line in drawn.lines][-1] == "hsl(0 75% 50%)"
     assert drawn.ticks == ["agent.lr", "agent.n_step", "success", "evaluation"]
@@ -385,6 +382,16 @@ def test_a_result_that_cannot_be_written_is_one_sentence(name: str, ranked: Swee
     (ranked.path / name).mkdir()
     with pytest.raises(UserError, match=f"{name} cannot be written: Is a directory"):
         ranked.write_best(ranked.run) if name == "best.yaml" else ranked.write_results({})
+
+
+def test_a_report_of_a_sweep_that_has_not_ended_says_so(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    folder = SweepFolder.create(tmp_path / "s", small_run(), plan_of(2))
+    with pytest.raises(
+        UserError, match=r"s is a sweep that has not ended.*tenfold resume .*s` goes"
+    ):
+        write_sweep_report(folder)
 
 
 def test_what_a_sweep_of_another_version_knew_besides_is_passed_over(

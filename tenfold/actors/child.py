@@ -12,8 +12,8 @@ from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor
 from tenfold.actors.losses import Lost, too_slow
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.core.processes import enter, how_it_ended, spawning
 from tenfold.core.system import set_threads

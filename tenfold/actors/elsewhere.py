@@ -11,7 +11,7 @@ from tenfold.actors.actor import part_of
 from tenfold.actors.losses import Losses, Lost
 from tenfold.actors.pools import Inline
 from tenfold.config.run import Run
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 
 START_UP = 120.0  # seconds for a process to import what it needs
 # seconds this process woke up too late: it was stopped (Ctrl-Z), and so may have been the actors

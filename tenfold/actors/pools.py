@@ -20,7 +20,7 @@ from tenfold.config.run import Run
 from tenfold.core.processes import within
 from tenfold.core.protocols import ActorPool
 from tenfold.core.registry import algorithm
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.memory.frames import Seen
 from tenfold.ops.rewards import RewardForm
 

@@ -37,8 +37,8 @@ from tenfold.actors.ray_actor import (
     packed,
     rows_of,
 )
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray
 
 SAY = 5.0  # seconds after which a person is told what is waited for, and again after ten times that

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Run
-from tenfold.config.wrapping import Sign
+from tenfold.config.run import Run, Sign
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.registry import algorithm

@@ -23,7 +23,7 @@ from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.nets.actor_critic import ActorCritics, Sizes
-from tenfold.nets.blocks import fit_encoder
+from tenfold.nets.q_network import fit_encoder
 
 # parts of the networks, of which a loss may be
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenfold.core.protocols import Arrays
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.envs.adapter import Episode
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard, Implicit
+from tenfold.config.options import value_at
 from tenfold.config.run import Run
-from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
@@ -28,7 +28,7 @@ from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.envs.mask_faults import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
-from tenfold.nets.blocks import QNetwork, fit_encoder
+from tenfold.nets.q_network import QNetwork, fit_encoder
 from tenfold.ops.categorical import categorical_items, categorical_mean
 from tenfold.ops.qlearning import td_items
 
@@ -102,7 +102,7 @@ class DQNAgent(FlatAgent):
                 "agent.net.module",
                 "is for one network: with several agents set --share, or leave it out.",
             )
-        from tenfold.nets.own import OwnQNetwork  # here: few ask for it
+        from tenfold.nets.q_network import OwnQNetwork  # here: few ask for it
 
         return OwnQNetwork(shape, self.actions.n, self.config, scale)
 

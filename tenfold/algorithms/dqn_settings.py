@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
-from tenfold.config.nets import Net
 from tenfold.config.notation import show
-from tenfold.config.replay import Prioritized, Replayed, Uniform
-from tenfold.config.schedules import Linear, Schedule, exceeds
+from tenfold.config.options import Linear, Net, Prioritized, Replayed, Schedule, Uniform, exceeds
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.engines.choose import engine_table

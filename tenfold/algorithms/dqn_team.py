@@ -21,8 +21,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.system import require_memory
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock, require_memory
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import fitted_sums, split_lanes
 from tenfold.envs.adapter import Environments

@@ -13,7 +13,7 @@ from tenfold.actors.wrapping import reward_form
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
 from tenfold.core.registry import algorithm
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.fused import SPENT
 from tenfold.envs.adapter import Episode
 

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.agent import Tensors
-from tenfold.config.replay import Prioritized, Uniform
-from tenfold.config.schedules import value_at
+from tenfold.config.options import Prioritized, Uniform, value_at
 from tenfold.core.random import Purpose
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Lockstep, distance
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.ops.qlearning import among

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from tenfold.config.agent import AgentConfig
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.agent import AgentConfig
-from tenfold.config.nets import PolicyNet
-from tenfold.config.schedules import Schedule
+from tenfold.config.options import PolicyNet, Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import Algorithm

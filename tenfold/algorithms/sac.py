@@ -12,7 +12,8 @@ from tenfold.algorithms.sac_settings import SAC, Auto
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.actor_critic import ActorCritics
-from tenfold.ops.squashed import draw_squashed, soft_value
+from tenfold.ops.critics import soft_value
+from tenfold.ops.squashed import draw_squashed
 
 LEAST_LOG_STD, MOST_LOG_STD = -20.0, 2.0
 

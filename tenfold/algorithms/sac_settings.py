@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tenfold.algorithms.off_policy_settings import ActorCriticAlgorithm
-from tenfold.config.replay import ActorCritic
+from tenfold.config.options import ActorCritic
 from tenfold.config.schema import Option, Positive
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tenfold.algorithms.off_policy_settings import ActorCriticAlgorithm
-from tenfold.config.replay import ActorCritic
-from tenfold.config.schedules import Schedule
+from tenfold.config.options import ActorCritic, Schedule
 from tenfold.config.schema import Count, Limits, NotNegative
 
 

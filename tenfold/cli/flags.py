@@ -9,11 +9,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tenfold.config.leaves import ANSWERS, Leaf, called_here, leaves_of
-from tenfold.config.mappings import nested
-from tenfold.config.notation import nearest, show
-from tenfold.config.run import Run, named
+from tenfold.config.agent import Leaf, called_here, leaves_of
+from tenfold.config.files import named
+from tenfold.config.notation import nearest, nested, show
+from tenfold.config.run import Run
 from tenfold.config.schema import Limits, convert_scalar, describe
+from tenfold.core.elsewhere import ANSWERS
 from tenfold.core.errors import ConfigError, UserError
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names

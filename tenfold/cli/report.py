@@ -73,8 +73,8 @@ def report(arguments: argparse.Namespace) -> int:
     for path in paths:
         require_plan(path)
     if len(paths) == 1 and is_sweep(paths[0]) and not seconds:
+        from tenfold.runs.report import write_sweep_report
         from tenfold.runs.sweep import SweepFolder
-        from tenfold.runs.sweep_page import write_sweep_report
 
         with placed(out or paths[0] / "report.html"):
             print(write_sweep_report(SweepFolder.open(paths[0], arguments.trust), out))

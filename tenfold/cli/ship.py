@@ -120,8 +120,8 @@ def pack(arguments: argparse.Namespace) -> int:
     if arguments.out == "":
         raise UserError("--out is empty: name a file, or leave it out.")
     episodes = whole_number(arguments.episodes, "--episodes", 0, 10**6)
-    from tenfold.config.mappings import to_mapping
-    from tenfold.config.trust import modules_in
+    from tenfold.config.files import modules_in
+    from tenfold.config.schema import to_mapping
     from tenfold.core.system import set_threads
     from tenfold.runs.folder import read_settings
     from tenfold.shipping.pack import pack as write

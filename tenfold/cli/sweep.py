@@ -7,7 +7,7 @@ from typing import Any
 
 from tenfold.cli.flags import add_settings, number_of_jobs, settings_given, whole_number
 from tenfold.cli.train import seeds_named
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.domain import Command
 from tenfold.core.errors import ConfigError, UserError
 
@@ -125,7 +125,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def finish_sweep(result: Any) -> int:
     """The last words of a sweep."""
-    from tenfold.runs.sweep_page import told_confirmed, told_params, told_row
+    from tenfold.runs.reporter import held_out_text, params_text, score_text
 
     rows, path = result.found["trials"], result.path
     if result.interrupted:
@@ -134,13 +134,13 @@ def finish_sweep(result: Any) -> int:
     winner = next(row for row in rows if row["number"] == result.found["winner"])
     states = [row["state"] for row in rows]
     print(f"{len(rows)} trials: {states.count('pruned')} pruned, {states.count('fail')} failed")
-    print(f"winner, trial {winner['number']}: {told_params(winner['params'])}")
+    print(f"winner, trial {winner['number']}: {params_text(winner['params'])}")
     print(
-        f"  in the sweep       {told_row(winner)} (interquartile mean of "
+        f"  in the sweep       {score_text(winner)} (interquartile mean of "
         f"{len(winner['scores'])} seed{'s' * (len(winner['scores']) != 1)})"
     )
     for name, own in result.found["confirmed"].items():
-        print(f"  {name + ', held out':18} {told_confirmed(own)}")
+        print(f"  {name + ', held out':18} {held_out_text(own)}")
     if words := result.found["verdict"]:
         print(words)
     print(

@@ -18,8 +18,8 @@ from tenfold.cli.flags import (
     whole_number,
     whole_number_or_none,
 )
-from tenfold.config.mappings import read_yaml
-from tenfold.config.run import named, presets
+from tenfold.config.files import named, presets
+from tenfold.config.notation import read_yaml
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms, domain_of, domains

@@ -16,9 +16,10 @@ from tenfold.cli.flags import (
     settings_given,
     whole_number_or_none,
 )
+from tenfold.config.agent import leaves_of
 from tenfold.config.changes import CHANGEABLE
-from tenfold.config.leaves import leaves_of
-from tenfold.config.run import Run, named, presets
+from tenfold.config.files import named, presets
+from tenfold.config.run import Run
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms

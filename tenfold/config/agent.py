@@ -1,16 +1,17 @@
-"""What the settings of every algorithm have in common: a run's agent is of several kinds, told
-apart by name.
+"""What the settings of every algorithm have in common; and settings one by one, for flags, help and
+an answer to a word that is none of them.
 
 No torch here, so that help and errors appear at once.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.notation import nearest, show
-from tenfold.config.schema import Config, Decided, hints
-from tenfold.core.elsewhere import algorithm_elsewhere
+from tenfold.config.schema import Config, Decided, Option, describe, docs, hints
+from tenfold.core.elsewhere import ANSWERS, OURS, SUCH_AS, UNIT_OF, UNITS, algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm, algorithms
 
@@ -103,8 +104,6 @@ class AgentConfig(Config):
     @classmethod
     def refuse_others(cls, value: Mapping[str, Any], name: str, key: str) -> None:
         """Refuses a setting of another algorithm, and says whose it is."""
-        from tenfold.config.leaves import known_here  # here: it reads this module
-
         for raw, given in value.items():
             word = str(raw).replace("-", "_")
             owners = [other for other, those in cls.kinds().items() if word in hints(those)]
@@ -156,3 +155,114 @@ class ByAgent(Decided):
         values = {n: own[self.setting] for n, own in defaults.items() if self.setting in own}
         cases = [f"{show(value)} where agent.name is {name}" for name, value in values.items()]
         return ", ".join([*cases, f"else {show(self.otherwise)}"])
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One setting that is not a group: its dotted path, type, default and help."""
+
+    path: str
+    hint: Any
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.path.replace("_", "-")
+
+
+def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
+    types = hints(cls)
+    for f in fields(cls):
+        hint = types[f.name]
+        if isinstance(hint, type) and issubclass(hint, AgentConfig):
+            yield from leaves_of_agents(f"{prefix}{f.name}.")
+        elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
+            yield from leaves_of(hint, f"{prefix}{f.name}.")
+        else:
+            yield Leaf(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
+
+
+def leaves_of_agents(prefix: str) -> Iterator[Leaf]:
+    """The settings of all algorithms, each once; the help says whose it is, where it is not
+    everyone's."""
+    groups = AgentConfig.kinds()
+    found: dict[str, dict[str, Leaf]] = {}
+    for name, group in groups.items():
+        for leaf in leaves_of(group, prefix):
+            found.setdefault(leaf.path, {})[name] = leaf
+    for path, owners in found.items():
+        first = next(iter(owners.values()))
+        if path == f"{prefix}name":
+            yield Leaf(
+                path,
+                Literal[(*groups, "module:Name")],
+                AgentConfig.usual,
+                docs(AgentConfig)["name"],
+            )  # type: ignore[valid-type]
+            continue
+        whose = "" if len(owners) == len(groups) else f"{', '.join(owners)}: "
+        other = "".join(
+            f"; {name}: default {show(leaf.default)}"
+            for name, leaf in owners.items()
+            if leaf.default != first.default
+        )
+        yield Leaf(path, first.hint, first.default, f"{whose}{first.help}{other}")
+
+
+def default_of(f: Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+def known_as(cls: type[Config], word: str) -> str:
+    """Which setting a word means that is none here."""
+    if found := known_here(cls, word):
+        return found
+    if word in OURS:  # one of another group, or of another agent
+        return f": tenfold calls it {' or '.join(OURS[word])}"
+    if word in ANSWERS:
+        return f": {ANSWERS[word]}"
+    return nearest_setting(cls, word)
+
+
+def known_here(cls: type[Config], word: str) -> str:
+    return called_here({leaf.path: leaf for leaf in leaves_of(cls)}, word)
+
+
+def called_here(leaves: "Mapping[str, Leaf]", word: str) -> str:
+    """Our name for another library's word, with what it means; "" where no leaf is that. `leaves`
+    are by what a person writes."""
+    found = [
+        (written, leaf, ours)
+        for ours in OURS.get(word, ())
+        for written, leaf in leaves.items()
+        if ours == leaf.path or ours.endswith(f".{leaf.path}")
+    ]
+    told = [
+        f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''}"
+        f"{unit_of(ours, word)})"
+        for written, leaf, ours in found
+    ]
+    return f": tenfold calls it {' or '.join(told)}" if told else ""
+
+
+def unit_of(ours: str, word: str) -> str:
+    """Where a number of theirs would mean something else here."""
+    words = UNITS.get((ours, UNIT_OF.get(word, word)), "")
+    return f"; {words}" if words else ""
+
+
+def nearest_setting(cls: type[Config], name: str) -> str:
+    """The nearest key here or in a group below, with what it accepts."""
+    leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {
+        leaf.path: leaf for leaf in leaves_of(cls)
+    }
+    found = get_close_matches(name, [*leaves, *(f.name for f in fields(cls))], 1, 0.5)
+    if not found:
+        return ""
+    leaf = leaves.get(found[0])
+    return (
+        f": the nearest is {leaf.path}, {describe(leaf.hint)}"
+        if leaf
+        else f": the nearest is {found[0]}, a group of settings"
+    )

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import differing, dotted, merge, nested, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import differing, dotted, merge, nested, show
+from tenfold.config.options import Exponential, Linear
 from tenfold.config.run import Run
-from tenfold.config.schedules import Exponential, Linear
-from tenfold.config.schema import Count, convert
+from tenfold.config.schema import Count, convert, to_mapping
 from tenfold.core.errors import ConfigError
 
 CHANGEABLE = (

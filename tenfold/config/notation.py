@@ -1,10 +1,14 @@
-"""How values are written: numbers as people write them, calls, and words that are nearly right."""
+"""Settings as text and as nested mappings: numbers as people write them, calls, YAML files, dotted
+names, and words that are nearly right."""
 
 import math
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tenfold.core.errors import ConfigError
 
@@ -121,3 +125,69 @@ def nearest(word: object, known: tuple[object, ...] | list[str], most: int = 1) 
     *others, last = [spelled[name] for name in found] or [""]
     named = f"{', '.join(others)} or {last}" if others else last
     return f" (did you mean {named}?)" if named else ""
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
+        raise ConfigError(
+            "", f"{path} cannot be read as YAML: {' '.join(str(error).split())}."
+        ) from None
+    if not isinstance(loaded or {}, dict):
+        raise ConfigError(
+            "", f"{path} must hold settings as `key: value` lines, not {show(loaded)}."
+        )
+    return nested(loaded or {})
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted names ("agent.lr") as groups within groups."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        *groups, name = str(path).split(".")
+        level: Any = found
+        for group in groups:
+            level = level.setdefault(group, {})
+            if not isinstance(level, dict):
+                raise ConfigError(
+                    str(path),
+                    f"cannot stand beside {group}: {show(level)}, which is no group of settings.",
+                )
+        if not isinstance(value, Mapping):
+            level[name] = value
+        elif isinstance(level.setdefault(name, {}), dict):
+            level[name] |= nested(value)
+        else:
+            raise ConfigError(
+                name, f"= {show(level[name])} is given twice, once as a group of settings."
+            )
+    return found
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `change`, group by group."""
+    merged = dict(base)
+    for key, value in change.items():
+        below = merged.get(key)
+        merged[key] = (
+            merge(below, value)
+            if isinstance(below, Mapping) and isinstance(value, Mapping)
+            else value
+        )
+    return merged
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The reverse of `nested`: values by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        path = prefix + str(key).replace("-", "_")
+        found |= dotted(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return found
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Dotted names of the values in which two nested mappings differ."""
+    a, b = dotted(one), dotted(other)
+    return sorted(path for path in a.keys() | b.keys() if a.get(path) != b.get(path))

@@ -3,32 +3,17 @@
 No torch here, so that help and errors appear at once.
 """
 
-import inspect
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 from tenfold.config.agent import AgentConfig, ByAgent
-from tenfold.config.mappings import merge, nested, read_yaml, to_mapping
-from tenfold.config.notation import nearest, with_arguments
-from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Positive, Whole
-from tenfold.config.trust import require_trusted_file
-from tenfold.config.wrapping import (
-    Sign,
-    check_wrappers,
-    refuse_contradictions,
-    tell_agent,
-    without_removed,
-    without_replaced,
-)
-from tenfold.core.elsewhere import algorithm_elsewhere
+from tenfold.config.notation import show, with_arguments
+from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Option, Positive, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import is_object, name_of
-from tenfold.core.registry import OWN, algorithms, domains
+from tenfold.core.registry import algorithm, algorithms
 
-PACKAGE = Path(__file__).parent.parent
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
 USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it
 # steps of one that are not too many, however often there is one: two episodes of CartPole
@@ -47,6 +32,30 @@ def engine_names() -> list[str]:
 
 def usual_agent() -> AgentConfig:
     return AgentConfig.kind(AgentConfig.usual)()
+
+
+# settings of the run that are the agent's own where it has one of this name
+AGENTS_OWN = ("frames", "normalize_obs")
+# with what they are where nobody asks for them
+USUAL: dict[str, Any] = {
+    "action_repeat": 1,
+    "max_episode_steps": None,
+    "frames": None,
+    "normalize_obs": None,
+    "normalize_reward": False,
+    "clip_reward": None,
+}
+
+# settings of former versions: the value that changes nothing, and why there is no other
+REMOVED = {
+    "vectorize": ("scalar", "environments are stepped by tenfold's own adapter"),
+    "learners": (1, "one process learns"),
+}
+
+
+@dataclass(frozen=True)
+class Sign(Option):
+    """Rewards for learning are -1, 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -231,116 +240,58 @@ class Run(Config):
         self.agent.check_run(self)
 
 
-def preset_folders() -> set[Path]:
-    """Those of the package, and of domains that are installed beside it."""
-    homes = {Path(inspect.getfile(type(domain))).parent for domain in domains()}
-    return {
-        PACKAGE / "config" / "presets",
-        *PACKAGE.glob("domains/*/presets"),
-        *(home / "presets" for home in homes),
-    }
+# settings that wrap environments: what an agent is shown of them and learns from
 
 
-def presets() -> dict[str, Path]:
-    found = (path for folder in preset_folders() for path in folder.glob("*.yaml"))
-    return {path.stem: path for path in sorted(found, key=lambda path: path.name)}
-
-
-def named(what: str, change: dict[str, Any] | None = None) -> Run:
-    """A run from a preset's name, an agent's name (one's own as module:Name) or a YAML file, with
-    `change` on top."""
-    agents = AgentConfig.kinds()
-    if what in presets():
-        base = read_yaml(presets()[what])
-    elif what in agents:
-        base = {"agent": {"name": what}}
-    elif what.endswith((".yaml", ".yml")):
-        if not Path(what).is_file():
+def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
+    """Of what is said of a run and otherwise of its agent."""
+    agent: Any = mapping.get("agent")
+    for name in AGENTS_OWN if isinstance(agent, Mapping) else ():
+        dashed = name.replace("_", "-")
+        said = [show(group.get(name, group.get(dashed))) for group in (mapping, agent)]
+        if "none" not in said and said[0] != said[1]:
             raise ConfigError(
-                "",
-                f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows "
-                "them).",
+                name,
+                f"= {said[0]} and agent.{name} = {said[1]} contradict each other: they are one "
+                "setting, so leave one of them out.",
             )
-        base = read_yaml(Path(what))
-        require_trusted_file(Path(what), base)
-    elif OWN.fullmatch(what):
-        base = {"agent": {"name": what}}
-    else:
-        raise ConfigError("", unknown(what))
-    base = without_replaced(without_other_agent(base, change or {}), change or {})
-    return Run.of(merge(fitted(base, change or {}), change or {}))
 
 
-ENV_ID = re.compile(r".+-v\d+(\(.*\))?")
+def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the settings of former versions, which their run folders name."""
+    for name, (usual, why) in REMOVED.items():
+        if mapping.get(name, usual) != usual:
+            raise ConfigError(
+                name,
+                f"= {show(mapping[name])} is no longer offered: {why}. Leave it out and train "
+                "anew.",
+            )
+    return {key: value for key, value in mapping.items() if key not in REMOVED}
 
 
-def unknown(what: str) -> str:
-    """What to write instead of a name that is nothing."""
-    if ENV_ID.fullmatch(what):
-        return (
-            f"{what} is an environment: say who learns in it, such as `tenfold train dqn --env "
-            f'{what}`, in Python ten.train("dqn", env="{what}").'
-        )
-    agents = AgentConfig.kinds()
-    if answer := algorithm_elsewhere(what):
-        return f"{what} is no agent here: {answer} (agents are {', '.join(agents)})."
-    return (
-        f"{what} is no preset, agent or YAML file{nearest(what, [*agents, *presets()], 3)}: "
-        f"`tenfold list` shows the presets, agents are {', '.join(agents)} and your own as "
-        "module:Name, and a file ends in .yaml."
-    )
+def tell_agent(run: "Run") -> None:
+    """What is the agent's own is kept there alone."""
+    for name in AGENTS_OWN:
+        value = getattr(run, name)
+        if value is not None and name in {own.name for own in fields(run.agent)}:
+            object.__setattr__(run, "agent", replace(run.agent, **{name: value}))
+            object.__setattr__(run, name, None)
 
 
-def settings_of(run: Any, change: dict[str, Any]) -> Run:
-    """`run`, settings or a name for `named`, with `change` on top."""
-    if isinstance(run, str):
-        return named(run, nested(change))
-    if not isinstance(run, Run):
+def check_wrappers(run: "Run") -> None:
+    """Refuses those that the agent cannot have, and those
+    that the environment's name says too."""
+    _ = run.world
+    asked = {name: getattr(run, name) for name, usual in USUAL.items()}
+    asked = {name: value for name, value in asked.items() if value != USUAL[name]}
+    if asked and not run.agent.wrappable:
+        name, value = next(iter(asked.items()))
         raise ConfigError(
-            "",
-            f"{type(run).__name__} is no run: give settings, ten.Run(…), or the name of a preset, "
-            "an agent or a YAML file.",
+            name,
+            f"= {show(value)} is not for agent {run.agent.name}, which takes environments as they "
+            "are: leave it out.",
         )
-    return changed(run, nested(change)) if change else run
-
-
-def changed(run: Run, change: dict[str, Any]) -> Run:
-    """`run` with `change` on top."""
-    return Run.of(merge(without_other_agent(to_mapping(run), change), change))
-
-
-def without_other_agent(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those of their agent, where `change` names another: it has its own."""
-    own, asked = base.get("agent"), change.get("agent")
-    if not isinstance(own, Mapping) or not isinstance(asked, Mapping) or "name" not in asked:
-        return base
-    if str(asked["name"]) == str(own.get("name", AgentConfig.usual)):
-        return base
-
-    def kept(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in settings.items() if name != "agent"}
-
-    return {
-        name: kept(value) if name in SECTIONS and isinstance(value, Mapping) else value
-        for name, value in kept(base).items()
-    }
-
-
-MANY_ENVS = 1024
-# sections of a preset or YAML file, and for which runs they hold
-SECTIONS: dict[str, Callable[[Run], bool]] = {
-    "on_cuda": lambda run: run.device == "cuda",
-    "many_envs": lambda run: run.num_envs >= MANY_ENVS,
-}
-
-
-def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a file with those of its sections that hold for a run with `change`: what is
-    good for one environment on a CPU is not for thousands on a GPU."""
-    found = {name: value for name, value in base.items() if name not in SECTIONS}
-    for name, holds in SECTIONS.items():
-        if section := base.get(name):
-            Run.of(merge(found, section))  # a mistake in it is told, whatever the run
-            if holds(Run.of(merge(found, change))):
-                found = merge(found, section)
-    return found
+    if run.normalize_obs and not getattr(algorithm(run.agent.name), "normalises", False):
+        raise ConfigError(
+            "normalize_obs", f"= true is not for agent {run.agent.name}: leave it out."
+        )

@@ -94,7 +94,7 @@ class Config:
         what it may be called here."""
         for name, value in named.items():
             if name not in hints(cls):
-                from tenfold.config.leaves import known_as  # here: it reads this module
+                from tenfold.config.agent import known_as  # here: it reads this module
 
                 sides = name in ("pi", "vf", "qf") or names_sides(value)
                 answer = f": {LAYERS}" if sides else known_as(cls, name)
@@ -344,3 +344,16 @@ def describe(hint: Any) -> str:
         bool: "true or false",
     }
     return words.get(hint, "text")
+
+
+def to_mapping(config: Config) -> dict[str, Any]:
+    """Plain values for YAML and JSON; `type(config).of(to_mapping(config)) == config`."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Option):
+            return str(value)
+        if isinstance(value, Config):
+            return to_mapping(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {f.name: plain(getattr(config, f.name)) for f in fields(config)}

@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.leaves import Leaf, called_here, leaves_of
-from tenfold.config.mappings import nested
-from tenfold.config.notation import balanced, nearest, parse_call, parse_number, show, split_list
-from tenfold.config.run import Run, changed
+from tenfold.config.agent import Leaf, called_here, leaves_of
+from tenfold.config.files import changed
+from tenfold.config.notation import (
+    balanced,
+    nearest,
+    nested,
+    parse_call,
+    parse_number,
+    show,
+    split_list,
+)
+from tenfold.config.run import Run
 from tenfold.config.schema import Option, convert
 from tenfold.core.errors import ConfigError, UserError
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
     from tenfold.config.agent import AgentConfig
     from tenfold.config.run import Run
     from tenfold.core.spaces import ObsLayout
-    from tenfold.core.timing import Clock
+    from tenfold.core.system import Clock
     from tenfold.envs.adapter import Environments, Episode
     from tenfold.runs.reporter import Reporter
 

@@ -16,7 +16,7 @@ differ in log and cos).
 
 import math
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -259,3 +259,10 @@ def normal_torch(
 def below(stream: np.uint64, counter: np.ndarray, n: int) -> np.ndarray:
     """Whole numbers 0 … n − 1: ⌊u·n⌋, whose bias is under n / 2⁵³."""
     return (uniform(stream, counter) * n).astype(np.int64)
+
+
+class RandomSource(Protocol):
+    """Random numbers by address, as an algorithm's `act` is given them."""
+
+    def uniform(self, size: int = 1) -> torch.Tensor: ...
+    def normal(self, size: int = 1) -> torch.Tensor: ...

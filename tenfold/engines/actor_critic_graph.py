@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import fill_normal
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import gradients

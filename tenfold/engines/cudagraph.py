@@ -18,7 +18,7 @@ from tenfold.core.capture import capturing
 from tenfold.core.errors import Obstacle
 from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import Parcel
-from tenfold.nets.products import products_instead
+from tenfold.nets.layers import products_instead
 from tenfold.ops.adam import adam_recorded, clip
 
 TRIALS = 3  # of the work before it is recorded: libraries choose and allocate

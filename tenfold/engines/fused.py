@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenfold.core.kernels import kernel, nanoseconds
+from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers, schedule_at
+from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for, open_table
-from tenfold.core.timing import Clock
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck

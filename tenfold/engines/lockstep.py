@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 
 from tenfold.core.errors import UserError
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 
 
 class Mismatch(UserError):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.schedules import value_at
-from tenfold.core.timing import Clock
+from tenfold.config.options import value_at
+from tenfold.core.system import Clock
 from tenfold.engines.plain import AutogradEngine, EagerOptimiser
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, Captured, Work, at_once
 from tenfold.memory.places import Mirror
 from tenfold.memory.replay import replay_bytes

@@ -24,7 +24,7 @@ from tenfold.core.pairs import pair
 from tenfold.envs import control_dynamics as c
 from tenfold.envs.control_tasks import random_lanes
 from tenfold.envs.functions import task_of
-from tenfold.ops.device.lanes import load_action, load_state, store_numbers, store_state
+from tenfold.ops.device.episodes import load_action, load_state, store_numbers, store_state
 from tenfold.ops.device.language import available, device, gpu_kernel, padded, uniform, words
 
 PI = tl.constexpr(3.141592653589793)

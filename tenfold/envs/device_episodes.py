@@ -12,8 +12,7 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key
 from tenfold.envs import control_dynamics as c
 from tenfold.envs.device import TASKS
-from tenfold.ops.device.episodes import LANES, EpisodeShape, play, play_episodes
-from tenfold.ops.device.lanes import rows_of
+from tenfold.ops.device.episodes import LANES, EpisodeShape, play, play_episodes, rows_of
 from tenfold.ops.device.language import available, device, gpu_kernel
 
 WIDE = 16

@@ -16,7 +16,7 @@ from tenfold.core.system import require_memory
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import add_rows
 from tenfold.memory.sampling import sample_rows, write_priorities
-from tenfold.ops.sumtree import make_tree, put
+from tenfold.ops.sampling import make_tree, put
 
 ROW_BYTES = 4 + 1 + 1  # reward, kind, ready
 

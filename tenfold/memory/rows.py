@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenfold.core.kernels import kernel
-from tenfold.ops.sumtree import make_tree, put_one
+from tenfold.ops.sampling import make_tree, put_one
 
 PENDING, STEP, TERMINATED, TRUNCATED, FINAL = range(5)
 

@@ -10,7 +10,7 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
 from tenfold.memory.gathering import gather
 from tenfold.memory.rows import Stored, stored_examples
-from tenfold.ops.sumtree import find_into, make_tree, put, sum_above
+from tenfold.ops.sampling import find_into, make_tree, put, sum_above
 
 ATTEMPTS = 64  # draws for one item before it walks on to the next ready row instead
 

@@ -1,15 +1,34 @@
-"""Networks. `ten.nets.mlp(…)` is the plain one, for algorithms and networks of one's own."""
+"""Networks. `ten.nets.mlp(…)` is a plain fully connected one, for algorithms and networks of the
+user's."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from tenfold.nets.perceptron import mlp as mlp
+import torch
+from torch import nn
 
-__all__ = ["mlp"]
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
 
 
-def __getattr__(name: str) -> Any:
-    if name != "mlp":
-        raise AttributeError(f"module 'tenfold.nets' has no attribute {name!r}")
-    return import_module("tenfold.nets.perceptron").mlp
+class FlattenLast(nn.Module):
+    """The last dimensions that together hold `width` numbers, as one: [..., width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last = next((k for k in range(1, x.dim() + 1) if math.prod(x.shape[-k:]) == self.width), 1)
+        return x.flatten(-last)
+
+
+def mlp(
+    inputs: int, hidden: Sequence[int], outputs: int, activation: str = "tanh"
+) -> nn.Sequential:
+    """Layers of the widths `hidden` with an activation behind each, and a linear one of `outputs`
+    behind them. Takes [..., inputs] with any dimensions in front, such as those of a rollout."""
+    layers: list[nn.Module] = [FlattenLast(inputs)]
+    for width in hidden:
+        layers += [nn.Linear(inputs, width), ACTIVATIONS[activation]()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.core.random import Purpose, fill_uniform, key
-from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import Layer
 from tenfold.nets.policy import Tower
 
 

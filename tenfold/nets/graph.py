@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.nets import PolicyNet
+from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.blocks import ACTIVATIONS
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import ACTIVATIONS
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
 from tenfold.ops.nodes import NodeOutputs
 from tenfold.ops.segments import Graphs, rows, segment_softmax, segment_sum

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.nets import Net
-from tenfold.core.errors import ConfigError
-from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.blocks import ACTIVATIONS, Layer, layers_of
+from tenfold.config.options import Net
+from tenfold.core.errors import ConfigError, UserError, described
+from tenfold.core.random import Purpose, draw_bits, fill_normal, key
+from tenfold.core.registry import own
 from tenfold.nets.flat import FlatModule
-from tenfold.nets.own import own_network
+from tenfold.nets.layers import ACTIVATIONS, Layer, layers_of
 
 # of orthogonal weights: between layers, of the last ones
 OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
@@ -140,3 +140,36 @@ def orthogonal(matrix: np.ndarray) -> np.ndarray:
     q, r = np.linalg.qr(tall)
     q *= np.sign(np.diag(r))
     return np.ascontiguousarray(q if tall is matrix else q.T)
+
+
+def own_network(
+    name: str, shape: tuple[int, ...], outputs: int, seed: int = 0, member: int = 0
+) -> nn.Module:
+    """The user's network (`--agent.net.module my_nets:MyNet`), made as `MyNet(shape, outputs)` with
+    torch seeded; refused where it does not map observations [B, *shape] to [B, outputs]."""
+    kind: Any = own(name)
+    with torch.random.fork_rng():
+        torch.manual_seed(int(draw_bits(key(seed, Purpose.INIT, member), 0)) >> 1)
+        try:
+            made = kind(shape, outputs)
+            found = made(torch.zeros(2, *shape))
+        except UserError:
+            raise
+        except Exception as error:  # the user's own code may complain in any way it likes
+            raise ConfigError(
+                "agent.net.module",
+                f"= {name} cannot be used: {name.partition(':')[2]}(shape, outputs) is made with "
+                f"{shape}, {outputs}, and given [2, {', '.join(map(str, shape))}] "
+                f"({described(error)}).",
+            ) from None
+    if isinstance(made, nn.Module) and not list(made.parameters()):
+        raise ConfigError(
+            "agent.net.module", f"= {name} has no parameters, so there is nothing to learn."
+        )
+    if not isinstance(made, nn.Module) or tuple(found.shape) != (2, outputs):
+        raise ConfigError(
+            "agent.net.module",
+            f"= {name} does not fit: it must be a torch.nn.Module that gives [B, {outputs}], and "
+            f"gave {list(getattr(found, 'shape', []))} for B = 2.",
+        )
+    return made

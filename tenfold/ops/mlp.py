@@ -18,66 +18,23 @@ from torch.nn import functional as F
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.products import NO_FLOOR, layer, layer_by_bias, layer_by_input, layer_by_weight
-from tenfold.ops.tiles import at
+from tenfold.ops.elementary import tanh
+from tenfold.ops.products import (
+    LISTED,
+    NEXT,
+    NO_FLOOR,
+    SAME,
+    by_tiles,
+    layer,
+    layer_by_bias,
+    layer_by_input,
+    layer_by_weight,
+)
+from tenfold.ops.tiles import LANES, at, on_stack
 
 RELU, TANH, ELU = range(3)
 ACTIVATIONS = {"relu": RELU, "tanh": TANH, "elu": ELU}
 FUNCTIONS = (F.relu, torch.tanh, F.elu)
-
-
-# tanh x = x·P(x²) / Q(x²) within ±LAST, beyond which float32 rounds to ±1: the coefficients Eigen
-# and XLA use, highest first
-LAST = np.float32(7.90531110763549805)
-P = tuple(
-    np.float32(c)
-    for c in (
-        -2.76076847742355e-16,
-        2.00018790482477e-13,
-        -8.60467152213735e-11,
-        5.12229709037114e-08,
-        1.48572235717979e-05,
-        6.37261928875436e-04,
-        4.89352455891786e-03,
-    )
-)
-Q = tuple(
-    np.float32(c)
-    for c in (
-        1.19825839466702e-06,
-        1.18534705686654e-04,
-        2.26843463243900e-03,
-        4.89352518554385e-03,
-    )
-)
-
-
-def tanh_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    yield (np.array([0.0, -0.0, 1e-30, 0.1, -3, 7.9, 8, -50, np.inf, -np.inf, np.nan], dtype),)
-    yield ((rng.normal(size=1000) * 3).astype(dtype),)
-
-
-def tanh_reference(x):
-    return np.tanh(x.astype(np.float64))
-
-
-@pair(tanh_reference, tanh_examples, rtol=5e-7, atol=1e-12)
-@kernel
-def tanh_all(x):
-    out = np.empty_like(x)
-    for i in range(x.size):
-        out[i] = tanh(x[i])
-    return out
-
-
-@kernel(fastmath={"contract"})
-def tanh(x):
-    """tanh of a float32 without a call of the mathematics library: loops of it vectorise, and are
-    ten times as fast."""
-    x = -LAST if x < -LAST else LAST if x > LAST else x
-    s = x * x
-    above = ((((((P[0] * s + P[1]) * s + P[2]) * s + P[3]) * s + P[4]) * s + P[5]) * s + P[6]) * x
-    return above / (((Q[0] * s + Q[1]) * s + Q[2]) * s + Q[3])
 
 
 def parameter_count(sizes: Any) -> int:
@@ -241,3 +198,59 @@ def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
             through_activation(rows * into, by_x, below, activation)
         layer_by_weight(out, rows, into, by_y, below, at(turned, 0), at(grad, used))
     return grad
+
+
+def input_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """All inputs, and the last alone."""
+    for flat, sizes, activation, x, hidden, by_output in mlp_examples(rng, dtype):
+        mlp_forward(flat, sizes, activation, x, hidden)
+        delta = np.zeros_like(hidden)
+        delta[delta.size - by_output.size :] = by_output.ravel()
+        for first in (0, len(x) - 1):
+            yield flat, sizes, activation, x, hidden, delta, first, np.zeros_like(x[first:])
+
+
+def mlp_by_input_reference(flat, sizes, activation, x, hidden, delta, first, by_input):
+    """∂/∂x of Σ output · (the derivative by the output), by autograd."""
+    leaf = torch.from_numpy(x).requires_grad_()
+    output = mlp_of(torch.from_numpy(flat), sizes, activation, leaf.T).T
+    output.backward(torch.from_numpy(delta[delta.size - output.numel() :]).view(output.shape))
+    assert leaf.grad is not None
+    return leaf.grad[first:]
+
+
+@pair(mlp_by_input_reference, input_examples, rtol=1e-4, atol=1e-5)
+@kernel
+def mlp_by_input(flat, sizes, activation, x, hidden, delta, first, by_input):
+    """The derivative by the inputs from `first` on, into `by_input`; of `x` only the number of
+    items counts. The end of `delta`, shaped like `hidden`, holds the derivative by the output, the
+    rest of it is scratch. No gradient by a parameter is formed."""
+    rows, used, place = by_input.shape[1], flat.size, hidden.size
+    for i in range(sizes.size - 2, 0, -1):
+        into, out = sizes[i], sizes[i + 1]
+        used -= out * (into + 1)
+        place -= rows * out
+        by_x, below = at(delta, place - rows * into), at(hidden, place - rows * into)
+        layer_by_input(out, rows, into, at(flat, used), at(delta, place), by_x)
+        through_activation(rows * into, by_x, below, activation)
+    of_some_inputs(sizes[1], rows, sizes[0], first, flat, delta, by_input)
+    return by_input
+
+
+@kernel
+def of_some_inputs(out, rows, into, first, weight, by_y, by_x):
+    """by_x = the rows from `first` on of weightᵀ·by_y:   weight [out, into], by_y [out, rows]."""
+    wanted = into - first
+    if rows >= LANES and max(out, wanted) <= LISTED:
+        nothing = on_stack(1, np.float32)
+        nothing[0] = np.float32(0)
+        a, b, c = at(weight, first), at(by_y, 0), at(by_x, 0)
+        by_tiles(wanted, rows, out, a, NEXT, into, b, c, nothing, SAME, NO_FLOOR)
+        return
+    for i in range(wanted):
+        for b in range(rows):
+            by_x[i, b] = np.float32(0)
+        for k in range(out):
+            factor = weight[k * into + first + i]
+            for b in range(rows):
+                by_x[i, b] += factor * by_y[k * rows + b]

@@ -20,17 +20,6 @@ from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import observation_layout
-from tenfold.ops.leaves import (
-    CODES,
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    WIDER,
-    branch,
-    example_space,
-)
 from tenfold.ops.moments import (
     CLIP,
     EPSILON,
@@ -44,6 +33,17 @@ from tenfold.ops.moments import (
     norm_scale_reference,
     norm_update,
     norm_update_reference,
+)
+from tenfold.ops.observation_leaves import (
+    CODES,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    WIDER,
+    branch,
+    example_space,
 )
 
 WIDTHS = np.array([8, 8, 4, 4, 1, 1])  # bytes, by code

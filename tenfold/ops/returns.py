@@ -295,3 +295,10 @@ def n_step_returns_scan(
             [r[:-1] + d[:-1] * torch.where(end[:-1] != 0, beyond[:-1], found[1:]), found[-1:]]
         )
     return found.movedim(0, discount.ndim - 2)
+
+
+def discounted_return(reward: torch.Tensor, gamma: float, boundary: torch.Tensor) -> torch.Tensor:
+    """G_t = r_t + γ·(1 − boundary_t)·G_{t+1}, all [T, B]: the advantage of a value that is 0
+    everywhere, with λ = 1."""
+    nothing = torch.zeros_like(reward)
+    return gae(reward, torch.full_like(reward, gamma), nothing, nothing, boundary, 1.0)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import CheckpointError
+from tenfold.runs.archive import MANIFEST
 from tenfold.runs.files import Arrays, read_arrays, read_note, replace_file, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import NOTE, POLICY, Schema
@@ -269,8 +270,11 @@ class Checkpoints:
         if which == "last":
             return self.last_policy(steps)
         if which != "best" and which not in map(str, steps):
+            where = "there"
+            if (self.folder.path / MANIFEST).exists():
+                where = f"in {self.folder.path}: an archive holds the last and the best one"
             raise CheckpointError(
-                f"--checkpoint {which} is not there: choose best, last or one of "
+                f"--checkpoint {which} is not {where}: choose best, last or one of "
                 f"{', '.join(map(str, steps))}."
             )
         return self.read_policy(best if which == "best" else self.path(int(which)))

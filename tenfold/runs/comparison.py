@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart, Group, Line, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest
@@ -17,11 +17,10 @@ from tenfold.runs.metrics import WINDOW, outcome
 from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
 from tenfold.runs.report import (
     damaged,
-    engines,
     training_sections,
     write,
 )
-from tenfold.runs.reporter import Number, reporter_of
+from tenfold.runs.reporter import Number, engines, reporter_of
 from tenfold.runs.statistics import (
     LEAST,
     LEAST_MEDIAN,

@@ -12,9 +12,7 @@ from typing import Any, Self
 
 import yaml
 
-from tenfold.config.mappings import read_yaml, to_mapping
-from tenfold.config.run import Run, presets
-from tenfold.config.trust import (
+from tenfold.config.files import (
     MARK,
     Trust,
     clusters_in,
@@ -22,8 +20,12 @@ from tenfold.config.trust import (
     mark_of,
     marks_in,
     modules_in,
+    presets,
     require_trust,
 )
+from tenfold.config.notation import read_yaml
+from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithms
 from tenfold.core.system import machine_card, versions

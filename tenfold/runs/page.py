@@ -19,9 +19,9 @@ from urllib.parse import quote
 import numpy as np
 import yaml
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart
 

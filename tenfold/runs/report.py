@@ -1,15 +1,15 @@
-"""The page of runs, `report.html`: one run, or many seeds of one experiment, with the picture of
-their curve, `curve.png`. Several experiments side by side are `comparison`."""
+"""The page `report.html`: of one run, or of many seeds of one experiment with the picture of their
+curve, `curve.png`, or of a sweep. Several experiments side by side are `comparison`."""
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.changes import told_changes
 from tenfold.config.run import Run
-from tenfold.core.errors import UserError
+from tenfold.config.search import searches
 from tenfold.core.registry import domain_of
 from tenfold.runs.charts import (
     Group,
@@ -34,20 +34,36 @@ from tenfold.runs.page import (
     charts,
     film,
     grid,
+    intervals,
     origin_sections,
     page,
     paragraph,
+    preformatted,
     settings_section,
     table,
 )
-from tenfold.runs.reporter import Reporter, reporter_of
-from tenfold.runs.schema import RUN, SEEDS, read_json
+from tenfold.runs.reporter import (
+    Reporter,
+    engines_of_seeds,
+    held_out_text,
+    order_of,
+    parallel_coordinates,
+    params_text,
+    reporter_of,
+    score_text,
+    sessions,
+    tells_success,
+    trial_curves,
+    value_text,
+)
+from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder, summarise, summary_sentences
 from tenfold.runs.statistics import LEAST
+from tenfold.runs.sweep import SweepFolder, about_sweep
 
 MOST_FILMS = 6  # on a page
-NAMED = 12  # seeds that are named one by one
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 
 
 # one run
@@ -151,24 +167,6 @@ def films(path: Path, out: Path | None = None) -> list[Section]:
     return [Section("Films", body)] if body else []
 
 
-def sessions(about: Mapping[str, Any]) -> dict[str, str]:
-    """How it ran from its start, and from every resume on: the engine and why, where the actors
-    were, what was verified, which settings changed."""
-    found = {}
-    for session in about.get("sessions", []):
-        words = (
-            session["engine"],
-            f"on {session['device']}",
-            session["where"],
-            "" if session.get("exact_resume", True) else "not exact",
-            session.get("verify", ""),
-            f"failed: {session['failed']}" if "failed" in session else "",
-            told_changes(session.get("changed", {})),
-        )
-        found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))
-    return found
-
-
 # many seeds
 
 
@@ -256,25 +254,75 @@ def films_of_seeds(folder: SeedsFolder, out: Path | None) -> list[Section]:
     )
 
 
-def engines(group: Group) -> list[str]:
-    """How its runs ran and what was verified; those that say the same together."""
-    if len(group.digests) == 1:
-        return [f"{name}: {words}" for name, words in sessions(group.about).items()]
-    return [f"{seeds}: {words}" for seeds, words in engines_of_seeds(group).items()]
+# a sweep
 
 
-def engines_of_seeds(group: Group) -> dict[str, str]:
-    told: dict[str, list[str]] = {}
-    for name, digest in group.digests.items():
-        try:
-            about = read_json(digest.path / "run.json", RUN, "put it back")
-        except UserError:  # it has not begun
-            continue
-        words = "; ".join(f"{start}: {said}" for start, said in sessions(about).items())
-        told.setdefault(words, []).append(name.removeprefix("seed "))
-    return {seeds_named(own): words for words, own in told.items() if words}
+def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
+    """What a sweep found, which parameters matter, its trials over training and side by side, and
+    the winner beside the default on held-out seeds."""
+    results = folder.results()
+    trials, winner = results["trials"], results["winner"]
+    spaces = [search.spaces for search in searches(folder.run, folder.plan.search)]
+    logarithmic = {
+        name for named in spaces for name, space in named.items() if getattr(space, "log", False)
+    }
+    curves = [trial_curves(trials, winner)]
+    if tells_success(trials):
+        curves.insert(0, trial_curves(trials, winner, "successes", "success"))
+    importance = [(name, share, 0.0, share) for name, share in results["importance"].items()]
+    note = paragraph("shares of parameters in what distinguishes good trials (PED-ANOVA)")
+    scales = intervals(importance, 0.0, 1.0, told=False)
+    search = "; ".join(f"{path} = {space}" for path, space in folder.plan.search.items())
+    sections = [
+        Section("", sweep_summary(results)),
+        Section("Over training", "".join(map(chart, curves))),
+        Section("Parallel coordinates", chart(parallel_coordinates(trials, logarithmic))),
+        *([Section("Importance", note + scales)] if importance else []),
+        Section("Trials", trials_table(trials, winner)),
+        Section("Winner", preformatted(folder.best_text())),
+        settings_section(folder.run, {"search": search, "pruner": folder.plan.pruner}),
+        Section("Study", preformatted(f"optuna-dashboard {shlex.quote(folder.study)}")),
+        *origin_sections(about_sweep(folder.path)),
+    ]
+    return write(out or folder.path / "report.html", folder.title, sections)
 
 
-def seeds_named(seeds: Sequence[str]) -> str:
-    many = f"{seeds[0]} to {seeds[-1]}, {len(seeds)} in all"
-    return f"seed{'s' * (len(seeds) > 1)} " + (", ".join(seeds) if len(seeds) <= NAMED else many)
+def sweep_summary(results: Row) -> str:
+    trials = results["trials"]
+    states = [trial["state"] for trial in trials]
+    winner = next(trial for trial in trials if trial["number"] == results["winner"])
+    counts = f"{states.count('pruned')} pruned and {states.count('fail')} failed"
+    cells: dict[Any, Any] = {
+        "trials": f"{len(states)}, of which {counts}",
+        f"winner, trial {winner['number']}": (
+            f"{score_text(winner)} ({params_text(winner['params'])})"
+        ),
+    }
+    for name, confirmed in results["confirmed"].items():
+        cells[Link(f"{name} on held-out seeds", f"{name}/report.html")] = held_out_text(confirmed)
+    return table(cells) + (paragraph(results["verdict"]) if results["verdict"] else "")
+
+
+def trials_table(trials: Sequence[Row], winner: int) -> str:
+    """The best in front, then those that were pruned or failed."""
+    states = ["complete", "pruned", "fail"]
+
+    def order(trial: Row) -> tuple[Any, ...]:
+        success, score = order_of(trial | {"value": trial["value"] or 0.0})
+        state = states.index(trial["state"]) if trial["state"] in states else len(states)
+        return state, -success, -score, trial["number"]
+
+    trials = sorted(trials, key=order)
+    names = list(dict.fromkeys(name for trial in trials for name in trial["params"]))
+    lines = [
+        [
+            Link(trial["number"], f"trial-{trial['number']}/"),
+            "winner" if trial["number"] == winner else trial["state"],
+            score_text(trial),
+            " ".join(f"{score:.1f}" for score in trial["scores"]),
+            *(value_text(trial["params"].get(name, "–")) for name in names),
+            trial["why"],
+        ]
+        for trial in trials
+    ]
+    return grid(["trial", "", "evaluation", "of its seeds", *names, ""], lines)

@@ -1,22 +1,29 @@
 """How the runs of an algorithm are described: while they train, at their end, as one of many seeds,
-and on their page (`report`).
+and on their page (`report`); how runs ran, and the charts of a sweep's trials.
 
 `Reporter` is the usual one, of agents that play episodes. An algorithm whose results are others has
 one of its own (`Algorithm.make_reporter`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tenfold.config.changes import told_changes
+from tenfold.config.notation import show
 from tenfold.config.run import Run
+from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm
-from tenfold.runs.charts import Curve
+from tenfold.runs.charts import THIN, Chart, Curve, Group, Line
 from tenfold.runs.metrics import WINDOW, latest_row, rank
 from tenfold.runs.page import Section
-from tenfold.runs.schema import Schema
+from tenfold.runs.schema import RUN, Schema, read_json
+from tenfold.runs.statistics import sentence
 
+NAMED = 12  # seeds that are named one by one
 Row = dict[str, Any]
 
 
@@ -149,3 +156,164 @@ def updates_summary(rows: list[Row], steps: str) -> dict[str, str]:
         "gradient updates": f"{last['updates']:,}",
         "steps per second": f"{last['timing'].get('steps_per_second', 0):,.0f}",
     }
+
+
+# how runs ran
+
+
+def sessions(about: Mapping[str, Any]) -> dict[str, str]:
+    """How it ran from its start, and from every resume on: the engine and why, where the actors
+    were, what was verified, which settings changed."""
+    lines = {}
+    for session in about.get("sessions", []):
+        how = (
+            session["engine"],
+            f"on {session['device']}",
+            session["where"],
+            "" if session.get("exact_resume", True) else "not exact",
+            session.get("verify", ""),
+            f"failed: {session['failed']}" if "failed" in session else "",
+            told_changes(session.get("changed", {})),
+        )
+        lines[f"from step {session['from_step']:,}"] = "; ".join(filter(None, how))
+    return lines
+
+
+def engines(group: Group) -> list[str]:
+    """How its runs ran and what was verified; those that say the same together."""
+    if len(group.digests) == 1:
+        return [f"{name}: {how}" for name, how in sessions(group.about).items()]
+    return [f"{seeds}: {how}" for seeds, how in engines_of_seeds(group).items()]
+
+
+def engines_of_seeds(group: Group) -> dict[str, str]:
+    seeds: dict[str, list[str]] = {}
+    for name, digest in group.digests.items():
+        try:
+            about = read_json(digest.path / "run.json", RUN, "put it back")
+        except UserError:  # it has not begun
+            continue
+        text = "; ".join(f"{start}: {how}" for start, how in sessions(about).items())
+        seeds.setdefault(text, []).append(name.removeprefix("seed "))
+    return {seed_list(numbers): text for text, numbers in seeds.items() if text}
+
+
+def seed_list(seeds: Sequence[str]) -> str:
+    many = f"{seeds[0]} to {seeds[-1]}, {len(seeds)} in all"
+    return f"seed{'s' * (len(seeds) > 1)} " + (", ".join(seeds) if len(seeds) <= NAMED else many)
+
+
+# the trials of a sweep
+
+
+def order_of(row: Row) -> tuple[float, float]:
+    """By what trials are ranked, as the best checkpoints of a run are: successes first, of equal
+    ones the score. The best is the greatest."""
+    return row.get("success") or 0.0, row["value"]
+
+
+def outcome_text(success: float | None, score: float) -> str:
+    return f"{score:.2f}" if success is None else f"success {success:.1%}, {score:.2f}"
+
+
+def score_text(trial: Row) -> str:
+    return "–" if trial["value"] is None else outcome_text(trial.get("success"), trial["value"])
+
+
+def value_text(value: Any) -> str:
+    """A parameter's."""
+    return f"{value:.4g}" if isinstance(value, float) else show(value)
+
+
+def params_text(params: Row) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in params.items())
+
+
+def held_out_text(confirmed: Row) -> str:
+    """What held-out seeds came to."""
+    texts = [f"success {sentence(confirmed['success'], '.1%')}"] if "success" in confirmed else []
+    texts += [sentence(confirmed)] if "iqm" in confirmed else []
+    failed = confirmed.get("failed", {})
+    return "; ".join([*texts, *(f"seed {seed} failed: {why}" for seed, why in failed.items())])
+
+
+def tells_success(trials: Sequence[Row]) -> bool:
+    return any("success" in trial for trial in trials)
+
+
+def trial_curves(
+    trials: Sequence[Row], winner: int, column: str = "values", label: str = "evaluation"
+) -> Chart:
+    """Each trial's interquartile mean over training, the winner's in front of all."""
+    suffixes = {"pruned": ", pruned", "fail": ", failed"}
+    lines, colours = [], trial_colours(trials)
+    for trial in sorted(trials, key=lambda trial: trial["number"] == winner):
+        if curve := trial.get(column):
+            number, won = trial["number"], trial["number"] == winner
+            style = "dots" if won else "" if trial["state"] == "complete" else "dash"
+            suffix = ", the winner" if won else suffixes.get(trial["state"], "")
+            steps = [int(step) for step in curve]
+            name = f"trial {number}{suffix}"
+            lines.append(Line(name, steps, [*curve.values()], None, colours[number], style))
+    return Chart("interquartile mean over a trial's seeds", lines, y=label)
+
+
+def trial_colours(trials: Sequence[Row]) -> dict[int, str]:
+    """By their numbers: from blue for the worst to red for the best, grey without a value. Where
+    successes decide, by the place in the order."""
+    valued = [trial for trial in trials if trial["value"] is not None]
+    ranks = sorted({order_of(trial) for trial in valued})
+    by_rank = tells_success(trials)
+    sizes = [float(ranks.index(order_of(t))) if by_rank else t["value"] for t in valued]
+    low, span = min(sizes, default=0.0), np.ptp(sizes or [0.0]) or 1.0
+    hues = {
+        trial["number"]: f"hsl({220 - 220 * (size - low) / span:.0f} 75% 50%)"
+        for trial, size in zip(valued, sizes, strict=True)
+    }
+    return {trial["number"]: hues.get(trial["number"], "hsl(0 0% 55%)") for trial in trials}
+
+
+def parallel_coordinates(trials: Sequence[Row], logarithmic: set[str]) -> Chart:
+    """A line for each trial that has a value, through its parameters to it; `logarithmic` are the
+    parameters that are searched on such a scale."""
+    trials = sorted((trial for trial in trials if trial["value"] is not None), key=order_of)
+    params = [*trials[-1]["params"]] if trials else []
+    axes = {
+        name: parallel_axis([trial["params"][name] for trial in trials], name in logarithmic)
+        for name in params
+    }
+    if tells_success(trials):
+        axes["success"] = parallel_axis([trial.get("success", 0.0) for trial in trials])
+    axes["evaluation"] = parallel_axis([trial["value"] for trial in trials])
+    colours = trial_colours(trials)
+    lines = []
+    for place, trial in enumerate(trials):
+        name = f"trial {trial['number']}: {score_text(trial)}, {params_text(trial['params'])}"
+        heights = [heights[place] for heights, _ in axes.values()]
+        colour = colours[trial["number"]]
+        lines.append(Line(name, range(len(axes)), heights, None, colour, THIN))
+    ticks = [
+        (x, height, label) for x, (_, marks) in enumerate(axes.values()) for height, label in marks
+    ]
+    return Chart("", lines, "", ticks=list(axes), notes=ticks, bounds=(-0.05, 1.05))
+
+
+def parallel_axis(
+    values: list[Any], log: bool = False
+) -> tuple[list[float], list[tuple[float, str]]]:
+    """Heights from 0 to 1, and the axis' labels: numbers by their size or, with `log`, on a
+    logarithmic scale; a few values, and words, one above the other."""
+    if not values:
+        return [], []
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    if not numbers or len(set(values)) <= max(1, len(values) // 4):
+        kinds = sorted(set(values), key=None if numbers else str)
+        heights = dict(zip(kinds, np.linspace(0, 1, len(kinds)).tolist(), strict=True))
+        return [heights[v] for v in values], [(h, value_text(kind)) for kind, h in heights.items()]
+    array = np.array(values, float)
+    log = log and bool((array > 0).all())
+    scaled = np.log(array) if log else array
+    low, span = scaled.min(), np.ptp(scaled) or 1.0
+    marks = np.linspace(low, scaled.max(), 5)
+    labels = [f"{np.exp(mark) if log else mark:.3g}" for mark in marks]
+    return ((scaled - low) / span).tolist(), list(zip((marks - low) / span, labels, strict=True))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run
-from tenfold.config.mappings import merge
+from tenfold.config.files import Trust, require_trust
+from tenfold.config.notation import merge
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust, require_trust
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.files import FolderLock, Target, install, replace_file, settled, writing

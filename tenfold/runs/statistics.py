@@ -2,7 +2,7 @@
 mean, its bootstrap interval, and what Agarwal et al. (2021) draw of them."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import factorial
 from typing import Any
@@ -20,6 +20,7 @@ LEAST, LEAST_MEDIAN = 5, 6
 THRESHOLDS = 101  # of a performance profile
 ROUNDING = 1e-12  # of sums of shares
 COLUMNS = 64  # of which resamples are in memory at the same time
+Outcome = tuple[float | None, float]  # as `metrics.outcome` has it
 Estimate = Callable[[np.ndarray], Any]  # over the first axis
 
 
@@ -200,3 +201,19 @@ def improvement(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float
     theirs = counts_of(drawn_members(len(other), count, stream=1), len(other))
     low, high = limits((mine @ wins * theirs).sum(axis=1) / wins.size)
     return float(wins.mean()), float(low), float(high)
+
+
+# evaluations of several seeds: pairs of a share of successes (None: not told of) and a score
+
+
+def pooled(outcomes: Sequence[Outcome]) -> Outcome:
+    """The interquartile means of both."""
+    rates, scores = success_rates(outcomes), np.array([score for _, score in outcomes])
+    success = float(interquartile_mean(np.array(rates))) if rates else None
+    return success, float(interquartile_mean(scores))
+
+
+def success_rates(outcomes: Sequence[Outcome]) -> list[float]:
+    """Of each seed, 0 where only others tell of successes; empty where none does."""
+    tells = any(rate is not None for rate, _ in outcomes)
+    return [rate or 0.0 for rate, _ in outcomes] if tells else []

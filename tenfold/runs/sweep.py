@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import yaml
 
-from tenfold.config.mappings import differing, to_mapping
+from tenfold.config.files import Trust, require_trust
+from tenfold.config.notation import differing
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust, require_trust
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
@@ -33,14 +33,13 @@ from tenfold.runs.folder import (
 from tenfold.runs.metrics import latest_row, outcome, read_rows
 from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.seeds import SeedsFolder, alone
-from tenfold.runs.statistics import interquartile_mean
+from tenfold.runs.statistics import Outcome
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
 
 PUT_BACK = "put back what was there, or start a new sweep"
 Row = dict[str, Any]
-Outcome = tuple[float | None, float]  # as `outcome` in runs/metrics.py has it
 
 
 @dataclass(frozen=True)
@@ -160,6 +159,12 @@ class SweepFolder:
             replace_file(self.path / RESULTS, json.dumps(found, indent=1).encode())
 
     def results(self) -> dict[str, Any]:
+        if not (self.path / RESULTS).exists():
+            raise UserError(
+                f"{self.path} is a sweep that has not ended, and its results come at the end: "
+                f"`tenfold resume {self.path}` goes on with it, and `tenfold watch {self.path}` "
+                "shows its trials."
+            )
         advice = f"`tenfold resume {self.path}` writes it anew"
         found = read_json(self.path / RESULTS, SWEPT, advice)
         if wrong := misfit_of_results(found):
@@ -257,32 +262,6 @@ def require_metrics(folder: SeedsFolder, until: int) -> None:
         whole = len(outcomes_of(path)) >= until // folder.run.eval_every
         if not whole and (steps := checkpoint_steps(path)) and steps[-1] >= until:
             raise UserError(f"{path / 'metrics.jsonl'} has lost evaluations: {trained_anew(path)}.")
-
-
-def pooled(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of several seeds: interquartile means. A seed that tells of no success while others do has
-    none."""
-    rates = success_rates(outcomes)
-    scores = np.array([score for _, score in outcomes])
-    success = float(interquartile_mean(np.array(rates))) if rates else None
-    return success, float(interquartile_mean(scores))
-
-
-def success_rates(outcomes: Sequence[Outcome]) -> list[float]:
-    """Of each seed; empty where none tells of any."""
-    told = any(rate is not None for rate, _ in outcomes)
-    return [rate or 0.0 for rate, _ in outcomes] if told else []
-
-
-def order_of(row: Row) -> tuple[float, float]:
-    """By what trials are ranked, as the best checkpoints of a run are: successes first, of equal
-    ones the score. The best is the greatest."""
-    return row.get("success") or 0.0, row["value"]
-
-
-def told_outcome(success: float | None, score: float) -> str:
-    """In words."""
-    return f"{score:.2f}" if success is None else f"success {success:.1%}, {score:.2f}"
 
 
 def about_of_sweep(path: Path) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import tenfold
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm
 from tenfold.core.spaces import policy_actions

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import tenfold
+from tenfold.config.files import Trust
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Asked
 from tenfold.core.registry import algorithm

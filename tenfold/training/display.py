@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tenfold.config.changes import advice
 from tenfold.config.run import Run
-from tenfold.core.timing import Clock, clock_face
+from tenfold.core.system import Clock, clock_face
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.reporter import USUAL, Reporter
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.nets import Net
+from tenfold.config.files import Trust
 from tenfold.config.notation import show
+from tenfold.config.options import Net
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import OWN, is_known
 from tenfold.core.protocols import Learner

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from tenfold.config.changes import HOLDING, told_changes
+from tenfold.config.files import Trust
 from tenfold.config.notation import show
 from tenfold.config.run import Run
-from tenfold.config.trust import Trust
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, Obstacle, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import refuse_in_child

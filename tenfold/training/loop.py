@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
-from tenfold.config.mappings import merge
-from tenfold.config.run import Run, settings_of
-from tenfold.config.trust import Trust, require_trust, require_trusted_cluster
+from tenfold.config.files import Trust, require_trust, require_trusted_cluster, settings_of
+from tenfold.config.notation import merge
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt

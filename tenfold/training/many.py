@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import HOLDING, new_end
-from tenfold.config.mappings import dotted, merge, nested, to_mapping
-from tenfold.config.run import Run, settings_of
-from tenfold.config.trust import Trust, require_trusted_cluster
+from tenfold.config.files import Trust, require_trusted_cluster, settings_of
+from tenfold.config.notation import dotted, merge, nested
+from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -191,6 +192,14 @@ class SeedsResult:
     saved: dict[str, int] = field(default_factory=dict)
     # the sentences of those that ended otherwise, by their names, where others went on
     failed: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line: the numbers are in `summary`."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return (
+            f"<{self.path}: {self.run.agent.name} on {self.run.env}, {len(self.seeds)} seeds"
+            f"{failed}>"
+        )
 
 
 def train_seeds(

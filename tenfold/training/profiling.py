@@ -15,7 +15,7 @@ from rich.table import Table
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.protocols import Learner
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.training.learners import make_learner, prepare, warm_up
 
 MOST_EVENTS = 50_000  # of a trace; more and no browser opens it

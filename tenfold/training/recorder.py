@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.mappings import to_mapping
+from tenfold.config.options import value_at
 from tenfold.config.run import Run
-from tenfold.config.schedules import value_at
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner

@@ -48,6 +48,16 @@ class Result(OtherWords):
     best_success: float | None = None  # of that evaluation, where the environment tells successes
     finished: bool = False  # a resume would find nothing to do
 
+    def __repr__(self) -> str:
+        """One line: the run's settings are in `run`."""
+        score = "" if self.mean_return is None else f", mean return {self.mean_return:.2f}"
+        if self.best_evaluation is not None:
+            score += f", best evaluation {self.best_evaluation:.2f}"
+        return (
+            f"<{self.path}: {self.run.agent.name} on {self.run.env}, seed {self.run.seed}, "
+            f"{self.step:,} of {self.run.steps:,} steps{score}>"
+        )
+
 
 class Saved(NamedTuple):
     """A checkpoint that a run goes on from, and what a person should know of that."""

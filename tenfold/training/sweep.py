@@ -17,28 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Run, settings_of
+from tenfold.config.files import require_trusted_cluster, settings_of
+from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run, searches
-from tenfold.config.trust import require_trusted_cluster
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.runs.files import Numbered, Target, turn_latest, writing
 from tenfold.runs.folder import destination, is_sweep, run_name
-from tenfold.runs.report import write_seeds_report
+from tenfold.runs.report import write_seeds_report, write_sweep_report
+from tenfold.runs.reporter import order_of
 from tenfold.runs.schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.seeds import SeedsFolder, alone
-from tenfold.runs.statistics import LEAST, together
-from tenfold.runs.sweep import (
-    STUDY,
-    Plan,
-    SweepFolder,
-    evaluations,
-    order_of,
-    require_plan,
-    success_rates,
-)
-from tenfold.runs.sweep_page import write_sweep_report
+from tenfold.runs.statistics import LEAST, success_rates, together
+from tenfold.runs.sweep import STUDY, Plan, SweepFolder, evaluations, require_plan
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.many import fit
@@ -64,6 +56,12 @@ class SweepResult:
     best: Run | None = None
     interrupted: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line: the trials are in `found`."""
+        winner = self.found.get("winner")
+        best = "no winner yet" if winner is None else f"trial {winner} is the winner"
+        return f"<{self.path}: sweep of {len(self.found['trials'])} trials, {best}>"
 
 
 def sweep(

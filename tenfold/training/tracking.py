@@ -18,8 +18,8 @@ from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, described
 from tenfold.runs.folder import is_seeds
 from tenfold.runs.metrics import scalars

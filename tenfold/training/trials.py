@@ -8,25 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import to_mapping
-from tenfold.config.notation import show
+from tenfold.config.files import Trust
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.config.search import Search, drawn_run
-from tenfold.config.trust import Trust
 from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
+from tenfold.runs.reporter import params_text, score_text
 from tenfold.runs.seeds import SeedsFolder, alone
+from tenfold.runs.statistics import Outcome, pooled
 from tenfold.runs.sweep import (
-    Outcome,
     SweepFolder,
     evaluations,
     outcomes_of,
-    pooled,
     require_metrics,
     require_run,
     steps_of,
-    told_outcome,
 )
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display
@@ -239,7 +237,7 @@ class Trials(Runs):
         if going := self.going.pop(trial.number, None):
             self.ended_steps += steps_of(going.folder)
             going.folder.end("" if state == "COMPLETE" else ENDED[state])
-        drawn = ", ".join(f"{name} {shown(value)}" for name, value in one.params.items())
+        drawn = params_text(one.params)
         if state == "FAIL":
             words = f"failed: {one.user_attrs['why']}"
         elif state == "PRUNED":
@@ -256,8 +254,7 @@ class Trials(Runs):
 
     def told(self, one: Any) -> str:
         """What a trial came to, in words."""
-        row = row_of(one)
-        return told_outcome(row.get("success"), row["value"])
+        return score_text(row_of(one))
 
     # what is shown
 
@@ -280,10 +277,6 @@ def again(study: Any, one: Any) -> Any:
     from optuna.trial import Trial
 
     return Trial(study, one._trial_id)
-
-
-def shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else show(value)
 
 
 class Confirmation(Runs):

@@ -6,11 +6,10 @@ import torch
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.nets import Net
-from tenfold.config.schedules import Exponential, Linear, value_at
+from tenfold.config.options import Exponential, Linear, Net, value_at
 from tenfold.core.errors import UserError
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.nets.blocks import QNetwork
+from tenfold.nets.q_network import QNetwork
 from tenfold.ops.qlearning import td_items
 
 VECTOR = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0)

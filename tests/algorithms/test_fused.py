@@ -20,12 +20,12 @@ from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.off_policy_lockstep import QLockstep, errors_apart, sums_off
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WEIGHT, WHOLE
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.ops.sumtree import make_tree, put
+from tenfold.ops.sampling import make_tree, put
 from tenfold.training.loop import resume, train
 
 EVERYTHING = {

@@ -18,8 +18,8 @@ from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.algorithms.ppo.network import graph_outputs
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.main import main
-from tenfold.config.mappings import read_yaml
-from tenfold.config.nets import PolicyNet
+from tenfold.config.notation import read_yaml
+from tenfold.config.options import PolicyNet
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
@@ -603,7 +603,7 @@ def test_other_runs_have_no_substrate(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_presets_of_colonies_are_whole() -> None:
-    from tenfold.config.run import presets
+    from tenfold.config.files import presets
 
     for name in ("durotaxis", "durotaxis-bend", "durotaxis-nodes", "durotaxis-bend-nodes"):
         assert Run.of(read_yaml(presets()[name])).agent.squash  # type: ignore[union-attr]

@@ -13,8 +13,8 @@ import tenfold as ten
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyActing, OffPolicyLearner
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.evaluation.player import play, random_policy
@@ -217,7 +217,7 @@ def test_cudagraph_has_masks_as_the_plain_engine_has(monkeypatch: pytest.MonkeyP
 def patch_device(patch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from tenfold.algorithms.dqn import QLearning
+    from tenfold.algorithms.dqn_settings import QLearning
 
     entry = QLearning.engines["cudagraph"]
     patch.setitem(QLearning.engines, "cudagraph", replace(entry, device=""))

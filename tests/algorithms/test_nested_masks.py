@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.evaluation.player import play, random_policy
 from tenfold.training.learners import agent_of, make_learner

@@ -8,10 +8,9 @@ import torch
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.nets import Net
-from tenfold.config.schedules import value_at
+from tenfold.config.options import Net, value_at
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay
 

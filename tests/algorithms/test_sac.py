@@ -25,11 +25,12 @@ from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, 
 from tenfold.core.graph_spaces import BoundedGraph
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay
-from tenfold.ops.squashed import draw_squashed, soft_value
+from tenfold.ops.critics import soft_value
+from tenfold.ops.squashed import draw_squashed
 from tenfold.training.learners import make_learner
 
 OBS, NUMBERS, BATCH, LR = 3, 2, 7, 1e-2

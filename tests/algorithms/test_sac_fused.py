@@ -16,7 +16,7 @@ from tenfold.algorithms.kernels.td3 import FusedTD3
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WHOLE
 from tenfold.engines.lockstep import Mismatch

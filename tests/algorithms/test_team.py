@@ -14,11 +14,11 @@ from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.rows import FINAL, TRUNCATED
 

@@ -9,10 +9,10 @@ import torch
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
-from tenfold.nets.blocks import QNetwork
+from tenfold.nets.q_network import QNetwork
 from tenfold.training.learners import make_learner
 
 pytestmark = pytest.mark.cuda

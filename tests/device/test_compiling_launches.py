@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 import forage
 from tenfold.envs.device import TASKS, device_task, step_kernel
-from tenfold.ops.device import head_kernels as heads, returns, tree
+from tenfold.ops.device import head_kernels as heads, returns, sampling
 from tenfold.ops.device.language import Launched
 
 def compiled(fn, types, constants):
@@ -41,9 +41,9 @@ for kind, lowest in (("*fp32", -3.4028234663852886e38), ("*fp64", -1.79769313486
             f"{kind} *i1 *i64 *i64 *i1 *i64 {kind} {kind} {kind} i32 i32 i32 i32 i32 i32",
             size | {"OF_ACTION": True, "OF_ENTROPY": several},
         )
-compiled(tree.put_kernel, "*fp64 *i64 *fp64 i32 i32", {"CHUNK": 64, "WIDE": 1024})
+compiled(sampling.put_kernel, "*fp64 *i64 *fp64 i32 i32", {"CHUNK": 64, "WIDE": 1024})
 for shares in (False, True):
-    compiled(tree.find_kernel, "*fp64 *fp64 *i64 *fp64 i32 i32", {"SHARES": shares, "SIZE": 64})
+    compiled(sampling.find_kernel, "*fp64 *fp64 *i64 *fp64 i32 i32", {"SHARES": shares, "SIZE": 64})
 for name in (*TASKS, "Forage-v0", "Push-v0"):
     task = device_task(name)
     compiled(

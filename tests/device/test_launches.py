@@ -16,8 +16,8 @@ from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
 from tenfold.ops.device.heads import evaluate
 from tenfold.ops.device.language import device
 from tenfold.ops.device.returns import gae_kernel
+from tenfold.ops.device.sampling import find_kernel, find_leaves, put_kernel, put_leaves
 from tenfold.ops.device.step import learn_step
-from tenfold.ops.device.tree import find_kernel, find_leaves, put_kernel, put_leaves
 from tenfold.ops.head_tables import cases
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.rollouts import random_rollout

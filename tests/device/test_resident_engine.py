@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn import QLearning
+from tenfold.algorithms.dqn_settings import QLearning
 from tenfold.algorithms.kernels.dqn_resident import ResidentDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError

@@ -20,7 +20,8 @@ from blocks import ELSEWHERE, PAGES, ROOT, UNRUN, blocks, commands, furnish, pyt
 import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import main, parser
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.config.leaves import OURS, UNIT_OF, UNITS
+from tenfold.core.elsewhere import OURS, UNIT_OF, UNITS
 from tenfold.core.protocols import EnvSpec
 from tenfold.envs.making import spec_of
 from tenfold.training.learners import agent_of

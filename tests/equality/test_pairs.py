@@ -20,8 +20,8 @@ def test_every_module_with_a_fast_path_is_in_the_registry() -> None:
         "tenfold.core.random",
         "tenfold.ops.adam",
         "tenfold.ops.qlearning",
-        "tenfold.ops.sumtree",
-        "tenfold.nets.blocks",
+        "tenfold.ops.sampling",
+        "tenfold.nets.layers",
         "tenfold.memory.gathering",
         "tenfold.memory.sampling",
     }

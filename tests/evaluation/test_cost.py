@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.config.run import Run, named, presets
+from tenfold.config.files import named, presets
+from tenfold.config.run import Run
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.evaluator import EpisodeEvaluator, greedy_is_worse
 from tenfold.runs.metrics import read_rows

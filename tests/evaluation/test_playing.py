@@ -11,9 +11,9 @@ import pytest
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.mappings import to_mapping
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.spaces import discrete_actions, observation_layout
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import Allowance, Rota, play

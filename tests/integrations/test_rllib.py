@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ragged import FLOOR, SIZES, Ragged, batch_of, build, rllib_compare, rllib_masked_heads, small
+from ragged import FLOOR, SIZES, Ragged, batch_of, build, rllib_compare, small
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.distribution.torch.torch_distribution import TorchMultiCategorical
@@ -121,11 +121,3 @@ def test_the_comparison_on_a_users_own_batch(
         and max(apart.values()) < 1e-5
     )
     assert "16 rows, 4 heads, 13 options" in shown and "act" in shown
-
-
-def test_the_page_shows_the_script_as_it_is() -> None:
-    examples = Path(rllib_masked_heads.__file__)
-    assert (
-        f"```python\n{examples.read_text()}```"
-        in (examples.parent.parent / "docs" / "rllib.md").read_text()
-    )

@@ -110,7 +110,7 @@ def test_a_policy_gets_better_in_seconds(
 @pytest.mark.slow
 def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_ones() -> None:
     """Four seeds to 2,000 steps; bench/results/fields.json has 0.066 and 0.122 for eight others."""
-    from tenfold.config.run import named
+    from tenfold.config.files import named
     from tenfold.domains.dynamics.learner import ExplorerLearner
     from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.nets import Net
-from tenfold.nets.blocks import QNetwork
+from tenfold.config.options import Net
+from tenfold.nets.q_network import QNetwork
 
 
 def network(members: int | None = None, **agent: object) -> QNetwork:

@@ -9,11 +9,11 @@ import torch
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.config.nets import Net
+from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.nets.blocks import QNetwork
+from tenfold.nets.q_network import QNetwork
 
 
 def by_definition(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.ops.gaussian import (
+    Gaussian,
     entropy,
     kl,
     log_prob,
@@ -19,7 +20,6 @@ from tenfold.ops.gaussian import (
     squashed_entropy,
     squashed_log_prob,
 )
-from tenfold.ops.gaussian_policy import Gaussian
 
 HALF_LOG_TAU = 0.9189385332  # ½ log 2π
 quick = settings(max_examples=25, deadline=None)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
-from tenfold.ops.leaves import example_space
 from tenfold.ops.moments import RunningNorm
+from tenfold.ops.observation_leaves import example_space
 from tenfold.ops.observations import FlattenPlan, flatten_reference
 
 SMALL = Dict(

@@ -10,8 +10,9 @@ import pytest
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.config.changes import changed_run, constant_from, cut_short, never_learns
-from tenfold.config.mappings import read_yaml
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.notation import read_yaml
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.seeds import SeedsFolder

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tenfold.config.changes import CHANGEABLE, HOLDING, changed_run
-from tenfold.config.mappings import nested
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.notation import nested
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm, own
 from tenfold.runs.checkpoint import Checkpoints, nested_state

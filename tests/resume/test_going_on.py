@@ -12,8 +12,8 @@ import torch
 
 import tenfold as ten
 from tenfold.config.changes import changed_run, new_end
-from tenfold.config.mappings import dotted, to_mapping
-from tenfold.config.notation import show
+from tenfold.config.notation import dotted, show
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError
 from tenfold.training.loop import resume, train
 from tenfold.training.many import resume_seeds, train_seeds

@@ -19,10 +19,9 @@ from tenfold.cli.report import write_page
 from tenfold.config.run import Run
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import EventFile
-from tenfold.runs.report import write_report
+from tenfold.runs.report import write_report, write_sweep_report
 from tenfold.runs.seeds import about_run
 from tenfold.runs.sweep import Plan, SweepFolder
-from tenfold.runs.sweep_page import write_sweep_report
 from tenfold.shipping.card import Card, card
 from tenfold.training.display import Display
 from tenfold.training.loop import train

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenfold.algorithms.dqn import QLearning
+from tenfold.algorithms.dqn_settings import QLearning
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import registry

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.runs.files import Numbered, install, latest
 from tenfold.runs.folder import RunFolder, is_run, runs_below
 from tenfold.runs.seeds import SeedsFolder

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenfold.cli.main import main
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.core.system import machine_card, versions
 from tenfold.domains.durotaxis.page import sections as colony_sections

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tenfold.runs.sweep_page import coordinates_chart, curves_chart
+from tenfold.runs.reporter import parallel_coordinates, trial_curves
 
 
 def trial(number: int, state: str, value: float | None, lr: float) -> dict[str, Any]:
@@ -23,7 +23,7 @@ ROWS = [
 
 def test_a_parameter_that_is_searched_by_its_logarithm_is_drawn_on_such_a_scale() -> None:
     """And one that is not is not, however far its values are apart."""
-    by_log, evenly = coordinates_chart(ROWS, {"agent.lr"}), coordinates_chart(ROWS, set())
+    by_log, evenly = parallel_coordinates(ROWS, {"agent.lr"}), parallel_coordinates(ROWS, set())
     heights = {line.name.split(":")[0]: list(line.y) for line in by_log.lines}
     assert heights["trial 0"][0] == 0 and heights["trial 2"][0] == 1
     assert heights["trial 1"][0] == pytest.approx(0.5)
@@ -33,7 +33,7 @@ def test_a_parameter_that_is_searched_by_its_logarithm_is_drawn_on_such_a_scale(
 
 
 def test_a_trial_has_one_colour_on_all_charts_and_no_two_that_differ_have_the_same() -> None:
-    over, along = curves_chart(ROWS, 1), coordinates_chart(ROWS, set())
+    over, along = trial_curves(ROWS, 1), parallel_coordinates(ROWS, set())
     colours = {line.name.split(",")[0].split(":")[0]: line.colour for line in over.lines}
     assert colours == {line.name.split(":")[0]: line.colour for line in along.lines}
     assert len(set(colours.values())) == len(colours) == 3

@@ -198,7 +198,7 @@ def test_a_client_keeps_a_run_offline(
     config = tmp_path / "mine.yaml"
     import yaml
 
-    from tenfold.config.mappings import to_mapping
+    from tenfold.config.schema import to_mapping
 
     config.write_text(yaml.safe_dump(to_mapping(run)))
     kept = {

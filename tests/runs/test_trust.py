@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tenfold as ten
-from tenfold.config.run import Run, named
-from tenfold.config.trust import mark_of, require_trust
+from tenfold.config.files import mark_of, named, require_trust
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import mark_modules, read_settings, trusted_modules, write_settings

@@ -16,7 +16,7 @@ from exporting import EXAMPLE, agent_for, example
 
 import tenfold as ten
 from tenfold.algorithms.dqn import QPolicy
-from tenfold.config.mappings import to_mapping
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.folder import RunFolder
 from tenfold.shipping import files

@@ -78,6 +78,10 @@ def test_commands_take_an_archive_by_its_path(
     told = here("eval", "cart.zip", "--episodes", "1", "--json").stdout
     assert '"run": "cart.zip"' in told and "/tmp/tenfold-" not in told
     done = here("eval", "cart.zip", "--checkpoint", "7")
+    assert (
+        "--checkpoint 7 is not in cart.zip: an archive holds the last and the best one"
+        in done.stderr
+    )
     assert done.returncode == 2 and "choose best, last or one of 600" in done.stderr
     done = here("resume", "cart.zip")
     assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tenfold.config.run import Run
-from tenfold.config.wrapping import Sign
+from tenfold.config.run import Run, Sign
 from tenfold.core.errors import ConfigError
 from tenfold.evaluation.player import play
 from tenfold.ops.rewards import RewardForm

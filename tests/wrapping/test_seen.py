@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tenfold.algorithms.kernels.dqn_examples import fused_outcome, plain_outcome
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import ObsLayout
 from tenfold.evaluation.player import play

@@ -12,7 +12,8 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 
 import tenfold as ten
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.envs.making import make_environments, time_limit
 from tenfold.envs.scalar import ScalarEnvironments

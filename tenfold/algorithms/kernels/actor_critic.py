@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
-from tenfold.core.schedules import schedule_at
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import open_table
 from tenfold.engines.choose import why_not_fused
@@ -32,10 +31,9 @@ from tenfold.engines.fused import (
     pack_params,
     zeros,
 )
-from tenfold.ops.actor_critic import critic_gradient, pick_columns
 from tenfold.ops.adam import adam_numba, sum_of_squares
-from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
-from tenfold.ops.mlp_input import mlp_by_input
+from tenfold.ops.critics import critic_gradient, pick_columns
+from tenfold.ops.mlp import mlp_backward, mlp_by_input, mlp_forward, parameter_total
 
 # places in `keys`
 REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)

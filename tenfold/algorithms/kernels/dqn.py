@@ -7,9 +7,8 @@ import numpy as np
 
 from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
 from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
-from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fused import (

@@ -10,7 +10,7 @@ import torch
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import Hard
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph

@@ -12,7 +12,7 @@ from tenfold.algorithms.dqn_team import Apart
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 from tenfold.envs.control import ControlEnvironments

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from tenfold.algorithms.kernels import dqn_resident_td as td
 from tenfold.ops.device import network
-from tenfold.ops.device.lanes import lane_numbers, load_state, rows_of, store_state
+from tenfold.ops.device.episodes import lane_numbers, load_state, rows_of, store_state
 from tenfold.ops.device.language import gpu_kernel
 
 # places in `rules`; schedules take four

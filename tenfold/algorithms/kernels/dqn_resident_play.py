@@ -13,9 +13,18 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import (
     arrays_of,
 )
 from tenfold.memory.rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED
-from tenfold.ops.device import network, tree
-from tenfold.ops.device.episodes import LANES, play_episodes
-from tenfold.ops.device.lanes import any_of, as_rows, note_ended, of_lane, renewed, rows_of, total
+from tenfold.ops.device import network, sampling
+from tenfold.ops.device.episodes import (
+    LANES,
+    any_of,
+    as_rows,
+    note_ended,
+    of_lane,
+    play_episodes,
+    renewed,
+    rows_of,
+    total,
+)
 from tenfold.ops.device.language import gpu_kernel, schedule_at, uniform
 
 IS_PENDING, IS_STEP = tl.constexpr(PENDING), tl.constexpr(STEP)
@@ -53,7 +62,7 @@ def new_priority(a, row, there, value, S: tl.constexpr):
     """New leaves, where there is a tree and something to change."""
     if S.prioritized:
         if any_of(there, S.envs):
-            tree.put(a.tree, S.leaves, row, value, there)
+            sampling.put(a.tree, S.leaves, row, value, there)
 
 
 @gpu_kernel

@@ -30,8 +30,8 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import (
 from tenfold.algorithms.kernels.dqn_resident_play import evaluate
 from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
 from tenfold.algorithms.kernels.dqn_resident_update import train
+from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers
 from tenfold.engines.device import DeviceSeeds, empty_rows
 from tenfold.engines.resident import PRECISIONS
 from tenfold.engines.together import MOST_ROUNDS

@@ -39,7 +39,7 @@ from tenfold.algorithms.kernels.dqn_resident_play import (
     play,
 )
 from tenfold.memory.sampling import ATTEMPTS
-from tenfold.ops.device import network, tree
+from tenfold.ops.device import network, sampling
 from tenfold.ops.device.language import gpu_kernel, schedule_at, uniform
 
 TRIES = tl.constexpr(ATTEMPTS)
@@ -78,7 +78,7 @@ def draw_prioritized(a, first, item, there, S: tl.constexpr):
     """(rows, their priorities): item i falls into the i-th of `batch` equal parts of the mass."""
     u = uniform(tl.load(a.streams + REPLAY), first + item)
     mass = (item.to(tl.float64) + u) / S.batch * tl.load(a.tree + 1)
-    row = tree.find(a.tree, S.leaves, tl.where(there, mass, 0.0))
+    row = sampling.find(a.tree, S.leaves, tl.where(there, mass, 0.0))
     return row, tl.load(a.tree + S.leaves + row)
 
 
@@ -192,7 +192,7 @@ def prioritise(a, top, S: tl.constexpr):
         error = tl.load(a.batch_error + item, mask=there, other=0.0).to(tl.float64)
         value = tl.exp(alpha * tl.log(tl.abs(error) + eps))
         top = tl.maximum(top, tl.max(tl.where(there, value, 0.0), 0))
-        tree.put(a.tree, S.leaves, row, value, there & tree.is_last(row, there, S.rows))
+        sampling.put(a.tree, S.leaves, row, value, there & sampling.is_last(row, there, S.rows))
     return top
 
 

@@ -38,8 +38,7 @@ from tenfold.algorithms.kernels.actor_critic import (
 )
 from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_settings import Auto
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
     DISCOUNT,
@@ -55,16 +54,16 @@ from tenfold.engines.fused import (
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
-from tenfold.ops.actor_critic import (
+from tenfold.ops.adam import polyak_numba
+from tenfold.ops.critics import (
     discrete_actor_gradient,
     order_by_least,
     policy_value,
     soft_target,
     temperature_gradient,
 )
-from tenfold.ops.adam import polyak_numba
 from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_sample
+from tenfold.ops.squashed import fill_noise, squashed_gradient, squashed_sample
 
 
 @kernel(inline="always")

@@ -15,7 +15,7 @@ from tenfold.algorithms.td3 import TD3Agent
 from tenfold.algorithms.td3_settings import TD3
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, bounded_actions, observation_layout
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 

@@ -29,8 +29,7 @@ from tenfold.algorithms.kernels.actor_critic import (
     through_critic,
 )
 from tenfold.algorithms.td3 import TD3Agent
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
     DISCOUNT,
@@ -46,10 +45,10 @@ from tenfold.engines.fused import (
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
-from tenfold.ops.actor_critic import soft_target
 from tenfold.ops.adam import polyak_numba
+from tenfold.ops.critics import soft_target
 from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.reparameterised import fill_noise, smoothed
+from tenfold.ops.squashed import fill_noise, smoothed
 
 # typed: one form of what is called for all
 NOTHING, UNLIMITED, FIRST = np.float64(0), np.float64(np.inf), np.int64(0)

@@ -32,9 +32,9 @@ from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.memory.graphs import pack
-from tenfold.nets.blocks import fit_encoder
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy_loss import PolicyLearning
+from tenfold.nets.q_network import fit_encoder
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.nodes import NodeChoices

@@ -14,12 +14,12 @@ import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Parcel, Shapes
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table

@@ -34,11 +34,11 @@ from tenfold.algorithms.ppo.fused_round import (
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent, agent_kind
 from tenfold.algorithms.ppo_settings import PPO
+from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
-from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import policy_actions
+from tenfold.core.system import Clock
 from tenfold.core.tables import table_of
-from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import PATIENCE, SPENT
 from tenfold.envs.adapter import Environments

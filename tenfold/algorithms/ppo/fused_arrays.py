@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.core.schedules import as_numbers
 from tenfold.core.tables import B1, B2, B3, D1, F1, F2, F3, I1, I2, I3, U1, opener
 from tenfold.engines.fused import SPENT, zeros
 from tenfold.envs.adapter import Environments

@@ -31,11 +31,10 @@ from tenfold.algorithms.ppo.fused_arrays import (
     WEIGHT,
     open_arrays,
 )
-from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
+from tenfold.core.kernels import kernel, schedule_at
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
 
 

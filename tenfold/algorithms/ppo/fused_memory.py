@@ -35,7 +35,7 @@ from tenfold.ops.mlp import (
     through_activation,
 )
 from tenfold.ops.products import layer_by_input, turn
-from tenfold.ops.recurrent import LSTM_GATES, memory_backward, memory_forward
+from tenfold.ops.recurrence import LSTM_GATES, memory_backward, memory_forward
 from tenfold.ops.tiles import at
 
 # typed: Numba compiles a function once more for each literal number it is called with; the policy's

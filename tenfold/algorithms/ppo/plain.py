@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.lockstep import Lockstep
 from tenfold.engines.plain import AutogradEngine
@@ -22,7 +22,7 @@ from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Staging
 from tenfold.nets.recurrent import sequences
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.permutation import shuffle
+from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
 

@@ -31,8 +31,8 @@ from tenfold.algorithms.ppo.resident_arrays import (
 )
 from tenfold.ops.device import network, policy
 from tenfold.ops.device.language import gpu_kernel, schedule_at
-from tenfold.ops.device.permutation import places
 from tenfold.ops.device.returns import follow
+from tenfold.ops.device.sampling import places
 from tenfold.ops.surrogate import CLIPPED, KL, POLICY_LOSS, VALUE_LOSS
 from tenfold.ops.surrogate import ENTROPY as SAID_ENTROPY
 

@@ -16,7 +16,7 @@ from tenfold.algorithms.ppo.resident_arrays import (
     rule,
 )
 from tenfold.ops.device import network, policy
-from tenfold.ops.device.lanes import load_state, renewed, rows_of, store_state
+from tenfold.ops.device.episodes import load_state, renewed, rows_of, store_state
 from tenfold.ops.device.language import gpu_kernel
 
 SEVERAL = tl.constexpr(2)  # lanes: numbers of lanes are tensors, were there one alone

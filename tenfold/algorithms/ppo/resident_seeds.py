@@ -28,7 +28,7 @@ from tenfold.algorithms.ppo.resident_learn import (
 )
 from tenfold.algorithms.ppo.resident_play import norm_scale, norm_update, play, show
 from tenfold.core.capture import capturing
-from tenfold.core.schedules import as_numbers
+from tenfold.core.kernels import as_numbers
 from tenfold.engines.device import DeviceSeeds, Room, empty_rows
 from tenfold.engines.resident import PRECISIONS
 from tenfold.envs.adapter import Episode, StateEnvironments
@@ -38,7 +38,7 @@ from tenfold.memory.rollout import Rollout
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
-from tenfold.ops.permutation import split_bits
+from tenfold.ops.sampling import split_bits
 
 MOST_LANES = 32  # of a program that plays
 ROWS = 32  # of a minibatch that are in registers at a time

@@ -15,8 +15,9 @@ from tenfold.cli.flags import (
     whole_number,
 )
 from tenfold.cli.train import finish, stopped
-from tenfold.config.leaves import Leaf
-from tenfold.config.run import Run, named
+from tenfold.config.agent import Leaf
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.config.schema import convert_scalar
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError

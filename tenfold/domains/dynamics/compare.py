@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.mappings import differing, to_mapping
+from tenfold.config.notation import differing
 from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit

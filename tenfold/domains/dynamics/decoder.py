@@ -11,7 +11,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, positive
 from tenfold.domains.dynamics.missing import log_likelihood_of_seen
-from tenfold.nets.blocks import Layer
+from tenfold.nets.layers import Layer
 
 MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
 

@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 from tenfold.core.errors import ConfigError
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.nets.blocks import linear
+from tenfold.nets.layers import linear
 from tenfold.ops.qlearning import tensor
 
 LEAST_VARIANCE = 1e-6  # softplus of a very negative number is 0, and its logarithm is not finite

@@ -28,8 +28,8 @@ from tenfold.domains.dynamics.decoder import Decoder
 from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
 from tenfold.domains.dynamics.missing import Fill, unread
 from tenfold.domains.dynamics.turning import Together
-from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import Layer
 from tenfold.ops.qlearning import tensor
 
 FIRST_POSTERIOR, FIRST_NOISE = 0.1, 0.3  # variances of an untrained encoder and decoder

@@ -10,8 +10,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from tenfold.config.mappings import merge
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.notation import merge
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import RECORDING, is_recording
 from tenfold.domains.dynamics.clock import are_counts

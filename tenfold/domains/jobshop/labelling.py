@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.bare_learner import BareLearner
-from tenfold.config.schedules import value_at
+from tenfold.config.options import value_at
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.system import require_memory

@@ -11,7 +11,7 @@ import pytest
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.atari.games import AtariEnvironments, Game
 from tenfold.envs.making import make_env, make_environments

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner

@@ -9,8 +9,9 @@ import pytest
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.mappings import to_mapping
-from tenfold.config.run import Run, named, presets
+from tenfold.config.files import named, presets
+from tenfold.config.run import Run
+from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.compare import Comparison, compare, table_of
 from tenfold.domains.dynamics.recording import read_recording

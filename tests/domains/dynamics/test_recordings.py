@@ -10,7 +10,8 @@ import pytest
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.run import Run, named
+from tenfold.config.files import named
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.learner import RecordingLearner

@@ -12,7 +12,7 @@ import torch
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.run import named
+from tenfold.config.files import named
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, key
 from tenfold.domains.dynamics.aligning import session_rows, turn_sessions

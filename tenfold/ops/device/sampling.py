@@ -1,16 +1,19 @@
-"""The sum tree of `ops.sumtree` in Triton: leaves written together, found together, level by
-level; inside other kernels, or in a launch of their own."""
+"""`ops.sampling` in Triton: the sum tree, whose leaves are written and found together, level by
+level, inside other kernels or in a launch of their own; and permutations, each thread its own
+place."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
-from tenfold.ops.device.language import Launched, available, device, gpu_kernel
-from tenfold.ops.sumtree import (
+from tenfold.ops import sampling
+from tenfold.ops.device.language import Launched, available, bits, device, gpu_kernel, words
+from tenfold.ops.sampling import (
     find_examples,
     find_reference,
     put_reference,
@@ -98,7 +101,7 @@ def find_kernel(tree, given, leaf, priority, half, count, SHARES: tl.constexpr, 
 
 
 def put_leaves(tree: torch.Tensor, leaf: torch.Tensor, value: torch.Tensor) -> None:
-    """`ops.sumtree.put` on the GPU: tree [2·size] and value [B] float64, leaf [B] int64."""
+    """`ops.sampling.put` on the GPU: tree [2·size] and value [B] float64, leaf [B] int64."""
     put_kernel((1, 1, 1), (tree, leaf, value, len(tree) // 2, len(leaf)), (CHUNK, WIDE))
 
 
@@ -118,7 +121,7 @@ def find_leaves(
 
 
 def put_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Those of `ops.sumtree`, and more leaves than are compared with one another."""
+    """Those of `ops.sampling`, and more leaves than are compared with one another."""
     yield from tree_examples(rng, dtype)
     tree = np.zeros(64)
     yield tree, rng.integers(0, 30, 150), rng.integers(0, 50, 150).astype(np.float64)
@@ -128,14 +131,14 @@ def on_device(*arrays: np.ndarray) -> Iterator[torch.Tensor]:
     return (torch.from_numpy(array).to(device()) for array in arrays)
 
 
-@pair(put_reference, put_examples, when=available, name="ops.device.tree.put")
+@pair(put_reference, put_examples, when=available, name="ops.device.sampling.put")
 def put_on_device(tree, leaf, value):
     tree, leaf, value = on_device(tree, leaf, value)
     put_leaves(tree, leaf, value)
     return tree
 
 
-@pair(find_reference, find_examples, when=available, name="ops.device.tree.find")
+@pair(find_reference, find_examples, when=available, name="ops.device.sampling.find")
 def find_on_device(tree, mass):
     return find_leaves(*on_device(tree, mass))[0]
 
@@ -152,6 +155,62 @@ def sample_reference(tree, u):
     return found, leaf[found]
 
 
-@pair(sample_reference, sample_examples, when=available, name="ops.device.tree.sample")
+@pair(sample_reference, sample_examples, when=available, name="ops.device.sampling.sample")
 def sample_on_device(tree, u):
     return find_leaves(*on_device(tree, u), shares=True)
+
+
+ROUNDS = tl.constexpr(sampling.ROUNDS)
+
+
+@gpu_kernel
+def through(x, stream, first, UPPER: tl.constexpr, LOWER: tl.constexpr):
+    """All rounds of places x, uint64; `first` is the number of the permutation's first draw."""
+    left, right = x >> LOWER, x & ((1 << LOWER) - 1)
+    for r in tl.static_range(0, 2 * ROUNDS, 4):
+        left = left ^ (
+            ((bits(stream, first + r) | 1) * right + bits(stream, first + r + 1)) >> (64 - UPPER)
+        )
+        right = right ^ (
+            ((bits(stream, first + r + 2) | 1) * left + bits(stream, first + r + 3)) >> (64 - LOWER)
+        )
+    return (left << LOWER) | right
+
+
+@gpu_kernel
+def places(item, stream, count, N: tl.constexpr, UPPER: tl.constexpr, LOWER: tl.constexpr):
+    """Where the places `item` [rows] of permutation number `count` of N come from, int64. Halves
+    of UPPER and LOWER bits are those of `split_bits`."""
+    first = count * (2 * ROUNDS)
+    x = through(item.to(tl.uint64), stream, first, UPPER, LOWER)
+    if (1 << (UPPER + LOWER)) > N:
+        while tl.sum((x >= N).to(tl.int32), 0) > 0:
+            x = tl.where(x >= N, through(x, stream, first, UPPER, LOWER), x)
+    return x.to(tl.int64)
+
+
+@gpu_kernel
+def order_kernel(
+    stream, count, out, N: tl.constexpr, UPPER: tl.constexpr, LOWER: tl.constexpr, PAD: tl.constexpr
+):
+    item = tl.arange(0, PAD)
+    there = item < N
+    found = places(tl.where(there, item, 0), tl.load(stream), tl.load(count), N, UPPER, LOWER)
+    tl.store(out + item, found, mask=there)
+
+
+@pair(
+    sampling.shuffle_reference,
+    sampling.shuffle_examples,
+    name="ops.device.sampling.shuffle",
+    when=available,
+)
+def shuffle_on_device(stream: Any, count: int, order: Any) -> torch.Tensor:
+    size = len(order)
+    out = torch.zeros(size, dtype=torch.int64, device=device())
+    number = torch.tensor([count], device=device())
+    upper, lower = sampling.split_bits(size)
+    order_kernel[(1,)](
+        words([stream], device()), number, out, size, upper, lower, triton.next_power_of_2(size)
+    )
+    return out

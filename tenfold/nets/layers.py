@@ -1,4 +1,4 @@
-"""Layers and the Q-network. Every layer takes an optional leading member dimension: M networks in
+"""Layers of networks. Every layer takes an optional leading member dimension: M networks in
 one call.
 
 Weights keep torch's layout, (out, in) or (M, out, in). Initial values are drawn from the
@@ -7,30 +7,20 @@ starts as it would alone.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.config.nets import Net
-from tenfold.core.errors import ConfigError
-from tenfold.core.layout import NATURE_SIDE, ObsLayout
+from tenfold.config.options import Net
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, fill_uniform, key
-from tenfold.nets.flat import FlatModule
-from tenfold.nets.products import LONG, Layers, convolve_by_products
-from tenfold.nets.quantile import cosines, join
-from tenfold.ops.qlearning import dueling, midpoints, tensor
+from tenfold.ops.qlearning import tensor
 
-if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.dqn_settings import DQN
-
-NetConfig = TypeVar("NetConfig", bound=Net)
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
     "tanh": torch.tanh,
@@ -38,6 +28,25 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 # channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
 CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
+LONG = 64  # numbers of a row from which products are faster
+
+
+class LayerMode:
+    """Which library functions layers call. By products, on a GPU and in float32, convolutions
+    of small images are faster (those that can be repeated bit for bit much faster), and so are
+    products over long rows without the bias; the numbers are the same but for rounding."""
+
+    by_products = False
+
+
+@contextmanager
+def products_instead(enabled: bool = True) -> Iterator[None]:
+    """Layers inside run by products."""
+    before, LayerMode.by_products = LayerMode.by_products, enabled
+    try:
+        yield
+    finally:
+        LayerMode.by_products = before
 
 
 def linear_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -62,7 +71,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
     """x·Wᵀ + b for all members at once: [M, B, in] -> [M, B, out]; without members, [B, in] -> [B,
     out]."""
     if weight.dim() == 2:
-        if Layers.by_products and weight.shape[1] >= LONG:
+        if LayerMode.by_products and weight.shape[1] >= LONG:
             return torch.mm(x, weight.t()) + bias
         return F.linear(x, weight, bias)
     return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
@@ -95,7 +104,7 @@ def convolve(
 ) -> torch.Tensor:
     """Members as groups of one convolution: [M, B, C, H, W] -> [M, B, O, H', W']."""
     if weight.dim() == 4:
-        if Layers.by_products:
+        if LayerMode.by_products:
             return convolve_by_products(x, weight, bias, stride)
         return F.conv2d(x, weight, bias, stride)
     m, b, c = x.shape[:3]
@@ -215,128 +224,90 @@ def layers_of(
     return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
 
 
-class QNetwork(FlatModule):
-    """Observation [..., B, *shape] -> action values [..., B, A, N].
+def patch_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b, c, o, side, size, stride in ((1, 1, 1, 3, 3, 1), (3, 2, 4, 9, 3, 2), (2, 3, 5, 8, 4, 4)):
+        x, weight = tensor(rng, dtype, b, c, side, side), tensor(rng, dtype, o, c, size, size)
+        yield x, weight, tensor(rng, dtype, o), stride
 
-    The last layer gives A·N numbers, or (1 + A)·N with dueling, joined by a fixed map. `noise` is
-    one vector for all noisy layers, [..., noise_size]; without it the means act.
 
-    Implicit quantiles: the atoms stand at `fractions` [..., B, N], or without these at the
-    midpoints for acting. Features of the first hidden layer (of images: the convolutions) are
-    multiplied by an embedding of the fraction; what follows sees B·N rows.
-    """
+@pair(
+    F.conv2d,
+    patch_examples,
+    rtol=1e-4,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2),
+)
+def convolve_by_products(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int
+) -> torch.Tensor:
+    """A convolution as one product, [B, C, H, W] -> [B, O, H', W']: each patch of the image is a
+    row."""
+    size = weight.shape[-1]
+    patches = x.unfold(2, size, stride).unfold(3, size, stride).permute(0, 2, 3, 1, 4, 5)
+    batch, height, width = patches.shape[:3]
+    rows = patches.reshape(batch * height * width, -1)
+    output = torch.addmm(bias, rows, weight.flatten(1).t())
+    return output.view(batch, height, width, -1).permute(0, 3, 1, 2)
 
-    def __init__(
-        self,
-        obs_shape: tuple[int, ...],
-        actions: int,
-        config: "DQN",
-        scale: float = 1.0,
-        members: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.members, self.actions, self.scale = members, actions, scale
-        self.atoms, self.implicit = config.atoms, config.implicit
-        self.dueling = config.dueling
-        self.activation = ACTIVATIONS[config.net.activation]
-        self.convolutions, self.layers, self.sizes = layers_of(
-            obs_shape, (actions + self.dueling) * self.atoms, config.net, members, config.sigma
+
+# implicit quantiles (Dabney et al., 2018, IQN): the network is asked for the quantile at a fraction
+# τ of the return's distribution, drawn anew each time, instead of giving N fixed ones:
+#     Z_τ(s, a) = head(ψ(s) ⊙ φ(τ)),   φ(τ) = ReLU(W c(τ) + b),   c_i(τ) = cos(π i τ), i = 0 … n − 1
+
+
+def cosine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, n in (((1, 1), 1), ((5, 3), 4), ((2, 3, 4), 64)):
+        yield torch.from_numpy(rng.random(lead).astype(dtype)), n
+
+
+def cosines_reference(fractions, n):
+    rows = [
+        [math.cos(math.pi * i * float(fraction)) for i in range(n)]
+        for fraction in fractions.flatten()
+    ]
+    return torch.tensor(rows, dtype=fractions.dtype).view(*fractions.shape[:-2], -1, n)
+
+
+@pair(cosines_reference, cosine_examples, rtol=1e-5, atol=2e-5, dtypes=("float32", "float64"))
+def cosines(fractions: torch.Tensor, n: int) -> torch.Tensor:
+    """cos(π i τ) for i = 0 … n − 1, a row for each fraction: [..., B, N] -> [..., B·N, n]."""
+    frequency = math.pi * torch.arange(n, dtype=fractions.dtype, device=fractions.device)
+    return torch.cos(fractions[..., None] * frequency).flatten(-3, -2)
+
+
+def join_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, b, n, f in (((), 1, 1, 1), ((), 4, 3, 5), ((2,), 3, 4, 6)):
+        for items in (b, 1):
+            yield tensor(rng, dtype, *lead, b, f), tensor(rng, dtype, *lead, items * n, f), n
+
+
+def join_reference(features, sums, n):
+    if features.dim() > 2:
+        return torch.stack(
+            [join_reference(*member, n) for member in zip(features, sums, strict=True)]
         )
-        self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
-        # the layer whose input the embedding multiplies
-        self.joins = min(len(config.net.hidden), 0 if len(obs_shape) == 3 else 1)
-        self.embedding = (
-            Layer(self.implicit.cosines, self.sizes[self.joins], members, stride=0)
-            if self.implicit
-            else None
-        )
-        self.flatten()
-
-    def initialise(self, seeds: Sequence[int], member: int = 0) -> "QNetwork":
-        """Weights and biases uniform within ±1/√inputs (torch's default), noise scales
-        sigma/√inputs; a seed per member, or one seed and which agent of a world it is."""
-        rows = self.flat.cpu().view(len(seeds), -1)
-        for row, seed in zip(rows, seeds, strict=True):
-            row.copy_(
-                torch.from_numpy(
-                    fill_uniform(key(seed, Purpose.INIT, member), 0, np.empty(row.numel()))
-                )
-            )
-        with torch.no_grad():
-            self.flat.copy_(rows.view_as(self.flat))
-            for layer in [
-                *self.convolutions,
-                *self.layers,
-                *([self.embedding] if self.embedding else []),
-            ]:
-                assert isinstance(layer, Layer)
-                layer.weight.mul_(2).sub_(1).mul_(layer.bound)
-                layer.bias.mul_(2).sub_(1).mul_(layer.bound)
-                if layer.sigma:
-                    layer.weight_sigma.fill_(layer.sigma * layer.bound)
-                    layer.bias_sigma.fill_(layer.sigma * layer.bound)
-        return self
-
-    def forward(
-        self,
-        obs: torch.Tensor,
-        noise: torch.Tensor | None = None,
-        fractions: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        x = obs.to(self.flat.dtype)
-        if self.scale != 1.0:
-            x = x * self.scale
-        for convolution in self.convolutions:
-            x = self.activation(convolution(x))
-        lead = 1 if self.members is None else 2
-        x = x.flatten(lead)
-        used = 0
-        for place, layer in enumerate(self.layers):
-            if place:
-                x = self.activation(x)
-            if self.implicit and place == self.joins:
-                x = self.at_fractions(x, fractions)
-            x = layer(x, None if noise is None else noise[..., used : used + layer.noise_size])  # type: ignore[operator]
-            used += layer.noise_size  # type: ignore[operator]
-        if self.implicit:
-            x = x.view(*obs.shape[:lead], -1, self.actions + self.dueling).transpose(-1, -2)
-        else:
-            x = x.view(*x.shape[:-1], self.actions + self.dueling, self.atoms)
-        return dueling(x) if self.dueling else x
-
-    def at_fractions(self, features: torch.Tensor, fractions: torch.Tensor | None) -> torch.Tensor:
-        """Features [..., B, F] -> a row for each item and fraction, [..., B·N, F]."""
-        assert self.implicit is not None and self.embedding is not None
-        if fractions is None:  # the same for all items
-            fractions = midpoints(self.implicit.acting, features).expand(
-                *features.shape[:-2], 1, self.implicit.acting
-            )
-        sums = self.embedding(cosines(fractions.to(features.dtype), self.implicit.cosines))
-        return join(features, sums, fractions.shape[-1])
+    # of an item's rows among the sums
+    first = [0 if len(sums) == n else b * n for b in range(len(features))]
+    return torch.stack(
+        [
+            features[b] * sums[first[b] + i].clamp(min=0)
+            for b in range(len(features))
+            for i in range(n)
+        ]
+    )
 
 
-def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:
-    """`auto` replaced by the encoder that fits the observations; one that cannot fit is refused."""
-    wanted = net.encoder
-    encoder = layout.encoder if wanted == "auto" else wanted
-    if (encoder == "graph") != (layout.graph is not None):
-        raise ConfigError(
-            "agent.net.encoder",
-            f"= {wanted} does not fit: the observations are "
-            f"{'graphs, use auto or graph' if layout.graph else 'no graphs, use auto or mlp'}.",
-        )
-    if encoder in CONVOLUTIONS:
-        if len(layout.net_shape) != 3:
-            raise ConfigError(
-                "agent.net.encoder",
-                f"= {wanted} needs images, and the observations have shape {layout.shape}: use "
-                "auto or mlp.",
-            )
-        least = NATURE_SIDE if encoder == "nature" else 3
-        if min(layout.net_shape[1:]) < least:
-            raise ConfigError(
-                "agent.net.encoder",
-                f"= {wanted} needs images of at least {least} x {least}, and the observations have "
-                f"shape {layout.shape}: use auto, small or mlp.",
-            )
-    return replace(net, encoder=encoder)
+@pair(
+    join_reference,
+    join_examples,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+    rtol=1e-6,
+    atol=1e-6,
+)
+def join(features: torch.Tensor, sums: torch.Tensor, n: int) -> torch.Tensor:
+    """ψ ⊙ ReLU(sums) for every item and fraction: features [..., B, F], sums of the embedding's
+    layer [..., B·N, F], or [..., N, F] where all items share the fractions -> [..., B·N, F]."""
+    embedded = torch.relu(sums).unflatten(-2, (-1, n))
+    return (features[..., None, :] * embedded).flatten(-3, -2)

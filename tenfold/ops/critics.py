@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.distributions import Categorical
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
@@ -237,3 +238,37 @@ def temperature_gradient(log_p, target):
     for b in range(log_p.size):
         total += log_p[b]
     return -(total / log_p.size + target)
+
+
+def soft_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for batch, options, alpha in ((1, 1, 0.5), (5, 3, 0.2), (64, 7, 1.3)):
+        logits, values = rng.normal(size=(2, batch, options)).astype(dtype)
+        given = torch.tensor(alpha, dtype=getattr(torch, dtype))
+        yield 2 * torch.from_numpy(logits), torch.from_numpy(values), given
+
+
+def soft_value_reference(logits, values, alpha):
+    """Item by item: V = E[Q] + α·H."""
+    found = []
+    for row, q in zip(logits, values, strict=True):
+        policy = Categorical(logits=row)
+        found.append((policy.probs * q).sum() + alpha * policy.entropy())
+    return torch.stack(found), torch.stack([Categorical(logits=row).entropy() for row in logits])
+
+
+@pair(
+    soft_value_reference,
+    soft_examples,
+    gradients=(0,),
+    rtol=1e-5,
+    atol=2e-6,
+    dtypes=("float32", "float64"),
+)
+def soft_value(
+    logits: torch.Tensor, values: torch.Tensor, alpha: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(Σ_a π(a)·(Q(a) − α·log π(a)) [B], the policy's entropy [B]) of logits and values [B, A]."""
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    entropy = -(p * log_p).sum(-1)
+    return (p * values).sum(-1) + alpha * entropy, entropy

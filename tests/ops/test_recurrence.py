@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tenfold.ops.recurrent import recur
+from tenfold.ops.recurrence import recur
 
 
 def sigmoid(x: float) -> float:

@@ -19,7 +19,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.mlp import tanh
+from tenfold.ops.elementary import tanh
 from tenfold.ops.products import NEXT, NO_FLOOR, SAME, product, turn
 from tenfold.ops.tiles import at, on_stack
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tenfold.config.run import Run
-from tenfold.core.timing import Clock
+from tenfold.core.system import Clock
 from tenfold.training.learners import make_learner
 
 
@@ -12,7 +12,7 @@ def test_what_a_compiled_call_knows_is_taken_from_the_stage_around_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moments = iter([1000, 1900, 2000, 2200])
-    monkeypatch.setattr("tenfold.core.timing.perf_counter_ns", lambda: next(moments))
+    monkeypatch.setattr("tenfold.core.system.perf_counter_ns", lambda: next(moments))
     clock = Clock()
     clock.start()
     clock.share({"update": 600, "act": 100}, "env")
@@ -38,7 +38,7 @@ def test_the_time_of_every_stage_of_every_round_is_known(
     are not missed. Each look at the clock is a second after the one before; what compiled rounds
     know of themselves is real, and less."""
     looks = count(0, 10**9)
-    monkeypatch.setattr("tenfold.core.timing.perf_counter_ns", lambda: next(looks))
+    monkeypatch.setattr("tenfold.core.system.perf_counter_ns", lambda: next(looks))
     agent = {"batch_size": 8, "learning_starts": 64, "net": {"hidden": [9]}} | rare
     learner = make_learner(Run.of({"engine": engine, "agent": agent}))
     learner.warm_up()

@@ -1,4 +1,4 @@
-"""Whose settings may have modules imported.
+"""Runs by name: presets, agents, YAML files, and whose settings may have modules imported.
 
 Modules that settings name (`my_module:MyNet`) are imported, and so run, when the run is opened.
 That is done for folders that this user wrote the settings of, and for no others unless the user
@@ -12,15 +12,159 @@ sweep.json, the settings in a checkpoint's note.
 
 import hashlib
 import hmac
+import inspect
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.core.errors import UserError
-from tenfold.core.registry import domains
+from tenfold.config.agent import AgentConfig
+from tenfold.config.notation import merge, nearest, nested, read_yaml
+from tenfold.config.run import AGENTS_OWN, Run
+from tenfold.config.schema import to_mapping
+from tenfold.core.elsewhere import algorithm_elsewhere
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.registry import OWN, domains
+
+
+def preset_folders() -> set[Path]:
+    """Those of the package, and of domains that are installed beside it."""
+    package = Path(__file__).parent.parent
+    homes = {Path(inspect.getfile(type(domain))).parent for domain in domains()}
+    return {
+        package / "config" / "presets",
+        *package.glob("domains/*/presets"),
+        *(home / "presets" for home in homes),
+    }
+
+
+def presets() -> dict[str, Path]:
+    found = (path for folder in preset_folders() for path in folder.glob("*.yaml"))
+    return {path.stem: path for path in sorted(found, key=lambda path: path.name)}
+
+
+def named(what: str, change: dict[str, Any] | None = None) -> Run:
+    """A run from a preset's name, an agent's name (one's own as module:Name) or a YAML file, with
+    `change` on top."""
+    agents = AgentConfig.kinds()
+    if what in presets():
+        base = read_yaml(presets()[what])
+    elif what in agents:
+        base = {"agent": {"name": what}}
+    elif what.endswith((".yaml", ".yml")):
+        if not Path(what).is_file():
+            raise ConfigError(
+                "",
+                f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows "
+                "them).",
+            )
+        base = read_yaml(Path(what))
+        require_trusted_file(Path(what), base)
+    elif OWN.fullmatch(what):
+        base = {"agent": {"name": what}}
+    else:
+        raise ConfigError("", unknown(what))
+    base = without_replaced(without_other_agent(base, change or {}), change or {})
+    return Run.of(merge(fitted(base, change or {}), change or {}))
+
+
+ENV_ID = re.compile(r".+-v\d+(\(.*\))?")
+
+
+def unknown(what: str) -> str:
+    """What to write instead of a name that is nothing."""
+    if ENV_ID.fullmatch(what):
+        return (
+            f"{what} is an environment: say who learns in it, such as `tenfold train dqn --env "
+            f'{what}`, in Python ten.train("dqn", env="{what}").'
+        )
+    agents = AgentConfig.kinds()
+    if answer := algorithm_elsewhere(what):
+        return f"{what} is no agent here: {answer} (agents are {', '.join(agents)})."
+    return (
+        f"{what} is no preset, agent or YAML file{nearest(what, [*agents, *presets()], 3)}: "
+        f"`tenfold list` shows the presets, agents are {', '.join(agents)} and your own as "
+        "module:Name, and a file ends in .yaml."
+    )
+
+
+def settings_of(run: Any, change: dict[str, Any]) -> Run:
+    """`run`, settings or a name for `named`, with `change` on top."""
+    if isinstance(run, str):
+        return named(run, nested(change))
+    if not isinstance(run, Run):
+        raise ConfigError(
+            "",
+            f"{type(run).__name__} is no run: give settings, ten.Run(…), or the name of a preset, "
+            "an agent or a YAML file.",
+        )
+    return changed(run, nested(change)) if change else run
+
+
+def changed(run: Run, change: dict[str, Any]) -> Run:
+    """`run` with `change` on top."""
+    return Run.of(merge(without_other_agent(to_mapping(run), change), change))
+
+
+def without_other_agent(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those of their agent, where `change` names another: it has its own."""
+    own, asked = base.get("agent"), change.get("agent")
+    if not isinstance(own, Mapping) or not isinstance(asked, Mapping) or "name" not in asked:
+        return base
+    if str(asked["name"]) == str(own.get("name", AgentConfig.usual)):
+        return base
+
+    def kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name != "agent"}
+
+    return {
+        name: kept(value) if name in SECTIONS and isinstance(value, Mapping) else value
+        for name, value in kept(base).items()
+    }
+
+
+MANY_ENVS = 1024
+# sections of a preset or YAML file, and for which runs they hold
+SECTIONS: dict[str, Callable[[Run], bool]] = {
+    "on_cuda": lambda run: run.device == "cuda",
+    "many_envs": lambda run: run.num_envs >= MANY_ENVS,
+}
+
+
+def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a file with those of its sections that hold for a run with `change`: what is
+    good for one environment on a CPU is not for thousands on a GPU."""
+    found = {name: value for name, value in base.items() if name not in SECTIONS}
+    for name, holds in SECTIONS.items():
+        if section := base.get(name):
+            Run.of(merge(found, section))  # a mistake in it is told, whatever the run
+            if holds(Run.of(merge(found, change))):
+                found = merge(found, section)
+    return found
+
+
+def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a file without those that `change` says by their other name: of the run
+    instead of the agent, or of the agent instead of the run."""
+
+    def has(settings: Any, name: str) -> bool:
+        return isinstance(settings, Mapping) and bool({name, name.replace("_", "-")} & {*settings})
+
+    def without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+        return {k: v for k, v in settings.items() if k not in (name, name.replace("_", "-"))}
+
+    kept = dict(base)
+    for name in AGENTS_OWN:
+        if has(change.get("agent"), name):
+            kept = without(kept, name)
+        if has(change, name) and has(kept.get("agent"), name):
+            kept["agent"] = without(kept["agent"], name)
+    return kept
+
+
+# trust
 
 # anywhere in a setting: schedules stand inside of other settings
 MODULE = re.compile(r"(?<![\w.])([^\W\d][\w.]*):(?=[^\W\d])")

@@ -1,0 +1,348 @@
+"""Parts of agents' settings: schedules, networks, replay memory.
+
+No torch here, so that help and errors appear at once.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from tenfold.config.agent import AgentConfig
+from tenfold.config.notation import show
+from tenfold.config.schema import (
+    Config,
+    Count,
+    Limits,
+    NotNegative,
+    Option,
+    Positive,
+    Share,
+    Whole,
+    importable,
+)
+from tenfold.core.errors import ConfigError, UserError, told_of
+from tenfold.core.registry import OWN, own
+
+if TYPE_CHECKING:
+    from tenfold.config.run import Run
+
+# schedules: settings that change while a run goes on, pure functions of the environment step
+
+
+@dataclass(frozen=True)
+class Linear(Option):
+    """From `start` to `end` in a straight line over `steps` environment steps, then constant."""
+
+    start: NotNegative
+    end: NotNegative
+    steps: Count
+
+    kind: ClassVar[str] = "linear"  # for compiled code
+
+    def at(self, step: int) -> float:
+        return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
+
+
+@dataclass(frozen=True)
+class Exponential(Option):
+    """From `start` to `end` by equal factors over `steps` environment steps, then constant."""
+
+    start: Positive
+    end: Positive
+    steps: Count
+
+    kind: ClassVar[str] = "exponential"
+
+    def at(self, step: int) -> float:
+        return self.start * math.exp(math.log(self.end / self.start) * min(step / self.steps, 1.0))
+
+
+@dataclass(frozen=True)
+class Custom(Option):
+    """A function of one's own, of the step and these numbers: `my_module:my_schedule(0.1, 10k)` is
+    `my_schedule(step, 0.1, 10000.0)`. Its module is imported when it is first asked."""
+
+    from_module: ClassVar[bool] = True
+
+    function: str
+    arguments: tuple[float, ...] = ()
+
+    @classmethod
+    def notation(cls) -> str:
+        return "module:function(numbers)"
+
+    @classmethod
+    def called(cls, word: str, positional: list[str], named: dict[str, str]) -> Self:
+        if named:
+            raise ConfigError(next(iter(named)), "cannot be given by its name: numbers only.")
+        return cls(word, tuple(positional))  # type: ignore[arg-type]  # converted like all others
+
+    def check(self) -> None:
+        if not OWN.fullmatch(self.function):
+            raise ConfigError("function", f"= {self.function} is not written as module:function.")
+
+    @cached_property
+    def itself(self) -> Callable[..., Any]:
+        found = own(self.function)
+        if not callable(found):
+            raise UserError(f"{self.function} is not a function, which a schedule must be.")
+        return found
+
+    def at(self, step: int) -> float:
+        given = ", ".join(map(show, (step, *self.arguments)))
+        with told_of(f"{self.function}({given})"):
+            value = self.itself(step, *self.arguments)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not (math.isfinite(number) and number >= 0):
+            raise UserError(
+                f"{self} gave {value!r:.40} at step {step:,}: a schedule gives a number that is at "
+                "least 0."
+            )
+        return number
+
+    def __str__(self) -> str:
+        given = ", ".join(map(show, self.arguments))
+        return f"{self.function}({given})" if given else self.function
+
+
+Schedule = NotNegative | Linear | Exponential | Custom
+
+
+def value_at(schedule: Schedule, step: int) -> float:
+    """A schedule is a pure function of the environment step; a number is constant."""
+    return schedule.at(step) if isinstance(schedule, Option) else schedule
+
+
+def exceeds(schedule: Schedule, limit: float) -> bool:
+    """Whether it is known to go above a limit; of one's own nobody knows before it is asked."""
+    if isinstance(schedule, Custom):
+        return False
+    top = max(schedule.start, schedule.end) if isinstance(schedule, Option) else schedule
+    return top > limit
+
+
+def custom_schedule(config: Config, prefix: str = "agent.") -> str:
+    """The dotted name of the first setting that is a schedule of one's own, which only Python can
+    ask; "" where there is none. It is asked once, so that a wrong one is refused before a run
+    begins."""
+    for f in fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, Custom):
+            value.at(0)
+            return prefix + f.name
+        below = custom_schedule(value, f"{prefix}{f.name}.") if isinstance(value, Config) else ""
+        if below:
+            return below
+    return ""
+
+
+# networks
+
+
+@dataclass(frozen=True)
+class Net(Config):
+    """The network between an observation and what is said of it."""
+
+    encoder: Literal["auto", "mlp", "nature", "small", "graph"] = "auto"
+    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small
+    (one, for tiny images), graph (attention along edges, a layer for each of `hidden`); auto picks
+    by the observation space"""
+    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64, 64)
+    """widths of the fully connected layers, after the convolutions if there are any"""
+    activation: Literal["relu", "tanh", "elu"] = "relu"
+    """the function between layers"""
+    module: str = ""
+    """a network of one's own, module:Class (in Python also the class), in place of the layers above
+    (engines plain and compiled)"""
+
+    def __post_init__(self) -> None:
+        if callable(self.module):
+            object.__setattr__(self, "module", importable(self.module, "module"))
+        super().__post_init__()
+
+    def check(self) -> None:
+        if self.module and not OWN.fullmatch(self.module):
+            raise ConfigError(
+                "module", f"= {self.module} is not written as module:Class, such as my_nets:MyNet."
+            )
+
+
+Width = Annotated[int, Limits(1, 2**14)]
+
+
+@dataclass(frozen=True)
+class GRU(Option):
+    """Gated recurrent units (Cho et al., 2014), as torch.nn.GRU has them."""
+
+    size: Width = 64
+    """how many numbers a memory holds"""
+    kinds: ClassVar[int] = 1  # of numbers
+
+
+@dataclass(frozen=True)
+class LSTM(Option):
+    """Long short-term memory (Hochreiter & Schmidhuber, 1997), as torch.nn.LSTM has it."""
+
+    size: Width = 64
+    """how many numbers of each kind a memory holds"""
+    kinds: ClassVar[int] = 2  # cells, and what they let out
+
+
+Memory = GRU | LSTM | None
+
+
+@dataclass(frozen=True)
+class PolicyNet(Net):
+    """The network of a policy, and that of its value (one body with two heads where observations
+    are graphs)."""
+
+    activation: Literal["relu", "tanh", "elu"] = "tanh"
+    """the function between layers"""
+    attention: Count = 4
+    """heads of a graph encoder's attention, each with its share of the width"""
+    memory: Memory = None
+    """what the policy and its value remember of an episode, each for itself, behind the layers of
+    `hidden`: none, gru(size) or lstm(size)"""
+
+    def check(self) -> None:
+        super().check()
+        if self.memory and self.module:
+            raise ConfigError(
+                "memory",
+                f"= {self.memory} does not go with a network of one's own (module): leave one of "
+                "them out.",
+            )
+
+
+# replay memory
+
+MOST_EVALUATED = 1 / 2  # steps of evaluations to one of training, however dear training is
+
+
+@dataclass(frozen=True)
+class Uniform(Option):
+    """Every stored transition is equally likely."""
+
+
+@dataclass(frozen=True)
+class Prioritized(Option):
+    """P(i) ~ (|TD error| + eps)^alpha, corrected by importance weights (N P(i))^-beta."""
+
+    alpha: Share = 0.6
+    beta: Schedule = Linear(0.4, 1.0, 50_000)
+    eps: Positive = 1e-6
+
+    def check(self) -> None:
+        if exceeds(self.beta, 1):
+            raise ConfigError(
+                "beta", f"= {show(self.beta)} is out of range: it must stay between 0 and 1."
+            )
+
+
+@dataclass(frozen=True)
+class Replayed(AgentConfig):
+    """What holds between the settings of a replay memory: `capacity` rows, batches of `batch_size`
+    x `accumulate` of them, returns of `n_step` steps, `frames` of an observation."""
+
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
+    # steps of evaluations in a tenth of the time of an update
+    steps_to_update: ClassVar[float] = 3 / 20
+
+    def check(self) -> None:
+        given: Any = self
+        if given.batch_size * given.accumulate > given.capacity:
+            times = f" x accumulate = {given.accumulate}" if "accumulate" in vars(self) else ""
+            raise ConfigError(
+                "batch_size",
+                f"= {given.batch_size}{times} is more than capacity = {given.capacity}: a batch "
+                "must fit into the replay memory.",
+            )
+        if given.n_step + given.frames + 1 > given.capacity:
+            raise ConfigError(
+                "n_step",
+                f"= {given.n_step} does not fit: it must be at most capacity - frames - 1 = "
+                f"{given.capacity - given.frames - 1}.",
+            )
+
+    def check_run(self, run: "Run") -> None:
+        super().check_run(run)
+        given: Any = self
+        rows = given.capacity // (run.num_envs * run.actors)
+        if rows < given.n_step + given.frames + 1:
+            raise ConfigError(
+                "num_envs",
+                f"= {run.num_envs} leaves {rows} rows of replay for each environment, too few for "
+                f"agent.n_step = {given.n_step}: raise agent.capacity or lower num_envs.",
+            )
+
+    @property
+    def evaluation_share(self) -> float:
+        given: Any = self
+        share = super().evaluation_share + self.steps_to_update * given.updates / given.every
+        return min(share, MOST_EVALUATED)
+
+    def first_update(self, run: "Run") -> tuple[int, str]:
+        starts = self.learning_starts  # type: ignore[attr-defined]
+        return starts + 1, f"agent.learning_starts = {starts:,}"
+
+    @property
+    def priorities(self) -> Prioritized | None:
+        """How transitions are preferred; None: all alike."""
+        how = self.replay  # type: ignore[attr-defined]
+        return how if isinstance(how, Prioritized) else None
+
+
+@dataclass(frozen=True)
+class ActorCriticNet(Net):
+    """The network of a policy, and that of each critic, which reads the action as well."""
+
+    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (256, 256)
+    """widths of the fully connected layers, after the convolutions if there are any"""
+
+
+@dataclass(frozen=True)
+class ActorCritic(Replayed):
+    """The settings that sac and td3 have in common."""
+
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"env": "Pendulum-v1", "eval_every": 10_000}
+    )
+    steps_to_update: ClassVar[float] = 1 / 2  # updates of three networks
+    accumulate: ClassVar[int] = 1  # a batch is learned from as a whole
+    frames: ClassVar[int] = 1
+
+    gamma: Share = 0.99
+    """discount of the next step's value"""
+    lr: Schedule = 3e-4
+    """learning rate of Adam, for the policy and the critics: a number, linear(start, end, steps),
+    exponential(start, end, steps) or a function of one's own"""
+    adam_eps: Positive = 1e-8
+    """Adam's denominator offset"""
+    batch_size: Count = 256
+    """transitions per gradient update"""
+    capacity: Count = 1_000_000
+    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
+    row)"""
+    learning_starts: Whole = 100
+    """environment steps before the first update; until then actions are drawn uniformly"""
+    every: Count = 1
+    """environment steps between rounds of updates"""
+    updates: Count = 1
+    """gradient updates per round, run as one call"""
+    tau: Annotated[float, Limits(0, 1, above=True)] = 0.005
+    """how far target networks move towards the learned ones after an update"""
+    n_step: Count = 1
+    """rewards summed before bootstrapping, cut at the episode's end"""
+    normalize_obs: bool = False
+    """observations are shifted and scaled by their running mean and deviation, which the checkpoint
+    keeps; the replay memory holds them as they are"""
+    replay: Uniform | Prioritized = Uniform()
+    """uniform, or prioritized(alpha, beta, eps)"""
+    net: ActorCriticNet = field(default_factory=ActorCriticNet)
+    """policy and critics are such networks, one each"""

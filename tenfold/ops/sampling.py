@@ -1,0 +1,194 @@
+"""Which rows are drawn: with probabilities, by a sum tree, and all of them in a random order, by a
+numbered permutation.
+
+A sum tree is a binary tree whose node holds the sum of its children, so that drawing costs
+O(log n). It has 2·size numbers (size a power of two); leaf i is tree[size + i], the root tree[1].
+
+A permutation is a function of its number and the place: item i of permutation number `count` is
+found without the items before it, so that every engine and every thread gets the same order. It is
+a Feistel network over the smallest even split of bits that holds n: each round one half is
+exclusive-or-ed with a hash of the other, (a·x + b) ≫ (64 − bits) with a (odd) and b drawn for the
+round; what falls beyond n goes through it again (Black & Rogaway, 2002, "Ciphers with arbitrary
+finite domains"). Fewer than eight rounds, or fewer than 64 places, can be told from chance.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.random import WORD, Purpose, bits_reference, draw_bits, key
+
+
+def make_tree(leaves: int) -> np.ndarray:
+    """A tree for at least `leaves` leaves, all zero."""
+    return np.zeros(2 * (1 << max(leaves - 1, 0).bit_length()), np.float64)
+
+
+def tree_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for leaves, writes in ((1, 1), (5, 3), (64, 64), (1000, 32)):
+        tree = make_tree(leaves)
+        put_reference(tree, np.arange(leaves), rng.integers(0, 50, leaves).astype(np.float64))
+        tree = put_reference(tree, np.array([0]), np.array([3.0]))
+        yield tree, rng.integers(0, leaves, writes), rng.integers(0, 50, writes).astype(np.float64)
+
+
+def put_reference(tree, leaf, value):
+    """Writes leaves one after another (the last of equal indices wins) and sums every level
+    anew."""
+    size = tree.size // 2
+    for i, v in zip(leaf, value, strict=True):
+        tree[size + i] = v
+    for node in range(size - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    return tree
+
+
+@kernel
+def put_one(tree, leaf, value):
+    node = tree.size // 2 + leaf
+    tree[node] = value
+    while node > 1:
+        node //= 2
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+@kernel
+def sum_above(tree, leaf):
+    """The sums above changed leaves, level by level: the sums of a level do not wait for one
+    another."""
+    half = tree.size // 2
+    level = 1
+    while half >> level > 0:
+        for i in range(leaf.size):
+            node = (half + leaf[i]) >> level
+            tree[node] = tree[2 * node] + tree[2 * node + 1]
+        level += 1
+
+
+@pair(put_reference, tree_examples)
+@kernel
+def put(tree, leaf, value):
+    """Sets leaves and the sums above them. Sums are formed anew from both children, so rounding
+    does not accumulate."""
+    for i in range(leaf.size):
+        tree[tree.size // 2 + leaf[i]] = value[i]
+    sum_above(tree, leaf)
+    return tree
+
+
+def find_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for tree, _, _ in tree_examples(rng, dtype):
+        yield tree, rng.uniform(0, tree[1], 40)
+        yield tree, np.array([0.0, tree[1] * 0.5, np.nextafter(tree[1], 0)])
+
+
+def find_reference(tree, mass):
+    """The leaf i with Σ_{j<i} p_j ≤ mass < Σ_{j≤i} p_j, by cumulative sums."""
+    return np.searchsorted(np.cumsum(tree[tree.size // 2 :]), mass, side="right").astype(np.int64)
+
+
+@kernel
+def find_into(tree, mass, leaf):
+    """All items go down the tree together, level by level, without a branch to guess. Overwrites
+    `mass`."""
+    half = tree.size // 2
+    leaf[:] = 1
+    level = 1
+    while level < half:
+        for i in range(leaf.size):
+            node = 2 * leaf[i]
+            # a subtree of zero mass is never entered, even where rounding would lead there
+            right = (mass[i] >= tree[node]) & (tree[node + 1] > 0)
+            mass[i] -= tree[node] if right else 0.0
+            leaf[i] = node + right
+        level *= 2
+    for i in range(leaf.size):
+        leaf[i] -= half
+
+
+@pair(find_reference, find_examples)
+@kernel
+def find(tree, mass):
+    out = np.empty(mass.size, np.int64)
+    find_into(tree, mass.copy(), out)
+    return out
+
+
+ROUNDS, LEAST_BITS = 8, 6
+
+
+def split_bits(n: int) -> tuple[int, int]:
+    """Bits of the upper and the lower half of a place."""
+    bits = max((n - 1).bit_length(), LEAST_BITS)
+    return bits - bits // 2, bits // 2
+
+
+def shuffle_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for size in (1, 2, 7, 64, 65, 300):
+        yield key(int(rng.integers(99)), Purpose.SHUFFLE), 3, np.zeros(size, np.int64)
+
+
+def shuffle_reference(stream, count, order):
+    """Place by place, in Python integers."""
+    n = len(order)
+    upper, lower = split_bits(n)
+    words = bits_reference(stream, count * 2 * ROUNDS + np.arange(2 * ROUNDS)).tolist()
+
+    def once(x: int) -> int:
+        left, right = x >> lower, x & ((1 << lower) - 1)
+        for r in range(ROUNDS):
+            a, b = words[2 * r] | 1, words[2 * r + 1]
+            if r % 2 == 0:
+                left ^= ((a * right + b) & WORD) >> (64 - upper)
+            else:
+                right ^= ((a * left + b) & WORD) >> (64 - lower)
+        return left << lower | right
+
+    for i in range(n):
+        x = once(i)
+        while x >= n:
+            x = once(x)
+        order[i] = x
+    return order
+
+
+@kernel
+def round_words(stream, count):
+    """a and b of each round, of permutation number `count`."""
+    words = np.empty(2 * ROUNDS, np.uint64)
+    for i in range(2 * ROUNDS):
+        words[i] = draw_bits(stream, count * 2 * ROUNDS + i)
+    for r in range(ROUNDS):
+        words[2 * r] |= np.uint64(1)
+    return words
+
+
+@pair(shuffle_reference, shuffle_examples)
+@kernel
+def shuffle(stream, count, order):
+    """Permutation number `count` of 0 … n − 1, into `order`."""
+    n, bits = np.uint64(order.size), LEAST_BITS
+    while (1 << bits) < order.size:
+        bits += 1
+    lower = np.uint64(bits // 2)
+    fill, far_left, far_right = (
+        (np.uint64(1) << lower) - np.uint64(1),
+        np.uint64(64 - (bits - bits // 2)),
+        np.uint64(64 - bits // 2),
+    )
+    words = round_words(stream, count)
+    for i in range(order.size):
+        x = np.uint64(i)
+        while True:
+            left, right = x >> lower, x & fill
+            for r in range(0, 2 * ROUNDS, 4):
+                left ^= (words[r] * right + words[r + 1]) >> far_left
+                right ^= (words[r + 2] * left + words[r + 3]) >> far_right
+            x = (left << lower) | right
+            if x < n:
+                break
+        order[i] = x
+    return order
