@@ -86,7 +86,7 @@ class FlatAgent(OtherWords):
     # acting
 
     @property
-    def seen(self) -> ObsLayout:
+    def input_layout(self) -> ObsLayout:
         """How what the network sees lies in arrays."""
         return self.layout
 
@@ -98,14 +98,14 @@ class FlatAgent(OtherWords):
         if isinstance(obs, torch.Tensor):
             actions = self.act_by(choose, numpy_of(obs), numpy_of(mask))
             return torch.as_tensor(actions).to(obs.device)
-        rows, single = self.seen.rows_of(obs)
+        rows, single = self.input_layout.rows_of(obs)
         batch = () if single else (len(rows),)
         allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
         refuse_empty(self.mask_form, allowed)
         actions = choose(rows, allowed)
         if not single:
             return actions
-        return actions[0] if actions.ndim > 1 else int(actions[0])
+        return actions[0] if self.actions.reals else int(actions[0])
 
     # running statistics of observations
 

@@ -86,15 +86,15 @@ class DQNAgent(FlatAgent):
         return self.config.frames
 
     @property
-    def seen(self) -> ObsLayout:
+    def input_layout(self) -> ObsLayout:
         """A frame, or several together."""
         return self.layout.stacked(self.frames) if self.frames > 1 else self.layout
 
     def make_network(self, members: int | None = None) -> Any:
         """One that sees as many frames as the settings say."""
-        seen = self.seen
-        shape = (seen.size,) if self.config.net.encoder == "mlp" else seen.net_shape
-        scale = 1.0 if self.norm else seen.scale
+        layout = self.input_layout
+        shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
+        scale = 1.0 if self.norm else layout.scale
         if not self.config.net.module:
             return QNetwork(shape, self.actions.n, self.config, scale, members)
         if members:
@@ -237,7 +237,7 @@ class DQNAgent(FlatAgent):
         return (
             self.normalised_rows(rows)
             if self.config.net.encoder == "mlp"
-            else self.seen.to_net(rows)
+            else self.input_layout.to_net(rows)
         )
 
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:

@@ -115,7 +115,7 @@ def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None
     optimiser = torch.optim.Adam(agent.online.parameters(), lr=2e-3)
     for _ in range(1500):
         agent.online.flat_grad.zero_()
-        agent.loss(batch | agent.draw_fractions(64), None, None, 64)[0].backward()
+        agent.loss(batch | agent.draw_for(64), None, None, 64)[0].backward()
         optimiser.step()
         agent.count += 1
     with torch.no_grad():
