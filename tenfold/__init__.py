@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn_settings import Quantile as Quantile
     from tenfold.algorithms.dqn_settings import Uniform as Uniform
     from tenfold.algorithms.own import Algorithm as Algorithm
+    from tenfold.algorithms.own import Draw as Draw
+    from tenfold.algorithms.own import Metrics as Metrics
+    from tenfold.algorithms.own import OffPolicy as OffPolicy
+    from tenfold.algorithms.own import OffPolicyConfig as OffPolicyConfig
     from tenfold.algorithms.own import Rollout as Rollout
+    from tenfold.algorithms.own import Transitions as Transitions
     from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac_settings import SAC as SAC
     from tenfold.algorithms.td3_settings import TD3 as TD3
@@ -71,7 +76,7 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "algorithms.own": "Algorithm Rollout",
+    "algorithms.own": "Algorithm Draw Metrics OffPolicy OffPolicyConfig Rollout Transitions",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn_settings": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "

@@ -41,6 +41,9 @@ class Losses(nn.Module):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self.online, self.target = agent.online, getattr(agent, "target", None)
+        self.views = [views_of(self.online, "online")]
+        if self.target is not None:
+            self.views.append(views_of(self.target, "target"))
 
     def forward(self, loss: Callable[..., Any], *inputs: Any) -> Any:
         return loss(*inputs)
@@ -63,14 +66,16 @@ def adam_numbers(lr: float, step: int) -> torch.Tensor:
 class TracedOptimiser:
     """As `engines.plain.EagerOptimiser`, with new buffers in place of changed ones."""
 
-    def __init__(self, agent: Any, buffers: list[torch.Tensor], numbers: Any, tau: Any) -> None:
-        """`buffers`: parameters, moments, the target's parameters if there is one; `numbers`: of
-        Adam, for parts that make a step in every update and for those that make one rarer."""
-        self.agent, self.numbers, self.tau = agent, numbers, tau
+    def __init__(
+        self, agent: Any, module: Losses, buffers: list[torch.Tensor], numbers: Any, tau: Any
+    ) -> None:
+        """`module`: of the agent's networks; `buffers`: parameters, moments, the target's
+        parameters if there is one; `numbers`: of Adam, for parts that make a step in every update
+        and for those that make one rarer."""
+        self.agent, self.module, self.numbers, self.tau = agent, module, numbers, tau
         self.flat, self.mean, self.square, *targets = buffers
         self.target = targets[0] if targets else None
         self.gradient = torch.zeros_like(self.flat)
-        self.module, self.views = Losses(agent), views_of(agent.online, "online")
         self.policy_due = True
 
     @property
@@ -80,12 +85,11 @@ class TracedOptimiser:
 
     def differentiate(self, loss: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         """The gradient by all parameters, and what `loss` gave."""
-        given = {}
-        if self.target is not None:
-            given = views_of(self.agent.target, "target")(self.target)
+        online, *others = self.module.views
+        given = others[0](self.target) if others and self.target is not None else {}
 
         def value_of(flat: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-            value, *more = functional_call(self.module, self.views(flat) | given, (loss, *inputs))
+            value, *more = functional_call(self.module, online(flat) | given, (loss, *inputs))
             return value, more
 
         gradient, (value, more) = grad_and_value(value_of, has_aux=True)(self.flat)
@@ -153,12 +157,12 @@ class CompiledOffPolicy(OffPolicyEngine):
     def pure_update(self, policy_due: bool) -> Callable[..., Any]:
         """(buffers, numbers, share of the target, minibatches) -> (new buffers and the gradient,
         TD errors, metrics)."""
-        agent = self.agent
+        agent, module = self.agent, Losses(self.agent)
 
         def update(
             buffers: list[torch.Tensor], numbers: torch.Tensor, tau: torch.Tensor, inputs: Any
         ) -> Any:
-            optimiser = TracedOptimiser(agent, buffers, numbers, tau)
+            optimiser = TracedOptimiser(agent, module, buffers, numbers, tau)
             optimiser.policy_due = policy_due
             errors, metrics = agent.update(inputs, optimiser)
             return optimiser.buffers, errors, metrics
@@ -201,9 +205,10 @@ class Compiled(AutogradEngine):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         agent = self.unchecked_agent()
+        module = Losses(agent)
 
         def step(buffers: list[torch.Tensor], numbers: torch.Tensor, *inputs: Any) -> Any:
-            optimiser = TracedOptimiser(agent, buffers, numbers, None)
+            optimiser = TracedOptimiser(agent, module, buffers, numbers, None)
             (results,), norm = optimiser.descend(agent.loss, [inputs])
             return optimiser.buffers, norm, results
 

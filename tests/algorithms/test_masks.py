@@ -315,4 +315,4 @@ def test_environments_of_ones_own_must_have_masks_of_last_observations_too() -> 
     learner = OffPolicyLearner(strict_run())
     learner.envs.final_mask = None
     with pytest.raises(EnvironmentFault, match="has masks, but none of the observations that"):
-        OffPolicyActing(learner.run, learner.agent, learner.envs)
+        OffPolicyActing(learner.agent, learner.envs)

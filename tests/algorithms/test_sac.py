@@ -28,6 +28,7 @@ from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
 from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import EagerOptimiser
 from tenfold.memory.replay import Replay
 from tenfold.ops.critics import soft_value
 from tenfold.ops.squashed import draw_squashed
@@ -367,8 +368,18 @@ def test_noise_on_the_targets_action_is_clipped_and_so_is_the_action() -> None:
 class Careless(OffPolicyEngine):
     """Its policy's gradient is a thousandth too long."""
 
-    def descend_parts(self, loss: torch.Tensor, parts: Any, number: int, lr: float) -> None:
-        super().descend_parts(loss * (1.001 if "actor" in parts else 1.0), parts, number, lr)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.optimiser = CarelessOptimiser(self.agent)
+
+
+class CarelessOptimiser(EagerOptimiser):
+    def descend_parts(self, loss: Any, batch: Any, parts: Any, every: int = 1) -> Any:
+        def longer(batch: Any) -> Any:
+            value, *more = loss(batch)
+            return value * (1.001 if "actor" in parts else 1.0), *more
+
+        return super().descend_parts(longer, batch, parts, every)
 
 
 @pytest.mark.parametrize("options", [{"replay": "prioritized"}, {"name": "td3"}], ids=str)
