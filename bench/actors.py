@@ -28,7 +28,7 @@ from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock, set_threads
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import SharedWeights
 
 # turns of each system; environment steps after learning began and before the clock starts
 TURNS, WARM_UP = 5, 200
@@ -162,7 +162,10 @@ def actor_turns(
     actor.follow(place.agent)
     row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
     flat = place.agent.online.flat.numpy()
-    weights, letters = Weights(flat.shape), [pickle.dumps(opponent.weights()) for _ in range(2)]
+    weights, letters = (
+        SharedWeights(flat.shape),
+        [pickle.dumps(opponent.weights()) for _ in range(2)],
+    )
     opponent.learn()
     letters[1] = pickle.dumps(opponent.weights())
 
@@ -189,7 +192,7 @@ def learner_turns(
 ) -> dict[str, Callable[[], int]]:
     """10 updates of all agents, ours and theirs."""
     clock, flat = Clock(), place.agent.online.flat.numpy()
-    weights = Weights(flat.shape)
+    weights = SharedWeights(flat.shape)
 
     def ours() -> int:
         for _ in range(10):

@@ -15,7 +15,7 @@ import torch
 from gpu_peers import PRECISIONS, jax_peer
 from measure import interleave, timed_row
 
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 
 Turn = Callable[[], int]  # some iterations; returns the environment steps of all seeds
@@ -75,7 +75,7 @@ def jitted(seeds: int, envs: int, horizon: int, precision: str) -> Turn:
 
 def policies(seeds: int, envs: int, horizon: int, precision: str) -> tuple[Any, list[PPOLearner]]:
     """So many seeds on the device, and their learners."""
-    from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
+    from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
 
     learners = [
         PPOLearner(a_run(envs, horizon, engine="plain", device="cpu", seed=seed))

@@ -18,7 +18,8 @@ from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.config.run import Run
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
@@ -59,7 +60,7 @@ def learner(engine: str, agent: dict[str, Any], **more: Any) -> Any:
     found = make_learner(Run.of(settings | {"agent": agent}))
     if agent["name"] == "ppo":
         found.learn = lambda: None
-        while found.left:
+        while found.rollout.left:
             found.round()
     else:
         while found.step < 1_500:

@@ -14,11 +14,13 @@ from usual_explorer import UsualExplorer
 from tenfold.config.files import named
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.latent import Belief, LatentNetwork
-from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
-from tenfold.domains.dynamics.window import Window
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.model_metrics import evaluate_model
+from tenfold.domains.dynamics.training import Window
+from tenfold.domains.dynamics.validation import random_recordings
 
 ENV = "tenfold/LimitCycle-v0(scale=0.05)"
 TURNS, STEPS = 7, 20  # turns of so many steps each, ours and theirs in turn

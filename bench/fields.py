@@ -31,7 +31,8 @@ from tenfold.core.system import (  # noqa: E402
     versions,
 )
 from tenfold.domains.dynamics.learner import ExplorerLearner  # noqa: E402
-from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings  # noqa: E402
+from tenfold.domains.dynamics.model_metrics import evaluate_model  # noqa: E402
+from tenfold.domains.dynamics.validation import random_recordings  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "fields.json"
 FIELDS = (

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from measure import row, timed_row
 
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.files import named
 from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
-from tenfold.ops.components import gae_components, gae_components_reference
+from tenfold.ops.rewards import gae_components, gae_components_reference
 from tenfold.ops.sampling import shuffle
 
 BATCH, COMPONENTS = 64, 10

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 from measure import interleave, repeated, row, timed_row
+from usual_bounds import loops_reference, rerolled_reference
 
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.elbo import (
     draws_shape,
     elbo,
-    loops_reference,
-    rerolled_reference,
     windows,
     windows_of,
 )

@@ -29,12 +29,14 @@ from tenfold.core.system import (  # noqa: E402
     set_threads,
     versions,
 )
-from tenfold.domains.dynamics import fitting  # noqa: E402
+from tenfold.domains.dynamics import closed_form  # noqa: E402
 from tenfold.domains.dynamics.learner import ExplorerLearner  # noqa: E402
-from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings  # noqa: E402
+from tenfold.domains.dynamics.model_metrics import evaluate_model  # noqa: E402
+from tenfold.domains.dynamics.validation import random_recordings  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "noisy.json"
-WAYS = {"beliefs": 0, "prediction error": fitting.MOST}  # the most coefficients for Gauss-Newton
+# the most coefficients for Gauss-Newton
+WAYS = {"beliefs": 0, "prediction error": closed_form.MOST}
 ENV, STEPS, RECORDINGS = "tenfold/LimitCycle-v0(scale=1.0)", 2_000, 128
 # of the rotation: eigenvalues of a step, rows, time of a step, its noise, counts of a bin, gradient
 # steps of the fit
@@ -143,7 +145,7 @@ def main() -> None:
     for case, way, seed in wanted:
         if (case, way, seed) in there or time.monotonic() > deadline:
             continue
-        fitting.MOST = WAYS[way]
+        closed_form.MOST = WAYS[way]
         rows.append({"case": case, "way": way, "seed": seed, **cases[case](seed)})
         setting = {"env": ENV, "steps": STEPS, "recordings": RECORDINGS, "rows": ROWS, "rate": RATE}
         content = {"machine": machine_card(), "versions": versions(), "setting": setting}

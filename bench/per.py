@@ -15,7 +15,7 @@ from measure import interleave, repeated, row, timed_row
 from rates import HERE, THEIRS, TURNS
 
 from tenfold.algorithms.dqn_settings import DQN, Prioritized
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay
 from tenfold.memory.sampling import (
     draw_prioritized,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Signal, wait_for
+from tenfold.memory.shared import SharedEvent, wait_for
 
 
 def row_of(size: int) -> dict[str, tuple[tuple[int, ...], Any]]:
@@ -19,7 +19,9 @@ def row_of(size: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     }
 
 
-def write_rows(ring: Ring, pipe: Connection, by_ring: Signal, by_pipe: Signal, count: int) -> None:
+def write_rows(
+    ring: Ring, pipe: Connection, by_ring: SharedEvent, by_pipe: SharedEvent, count: int
+) -> None:
     """`count` rows by the way that is asked for, whenever it is; ends when neither was for a
     minute."""
     row = {name: np.full(shape, len(name), dtype) for name, (shape, dtype) in ring.schema.items()}

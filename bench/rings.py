@@ -20,8 +20,7 @@ from torch import nn
 
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Signal
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import SharedEvent, SharedWeights
 from tenfold.nets.flat import FlatModule
 
 # bytes of a row, rows in the ring (100 KB rows: what fits the caches), rows a turn
@@ -36,7 +35,7 @@ def rows_between_processes() -> list[dict[str, Any]]:
 
 def rows_of(size: int, slots: int, count: int) -> dict[str, Any]:
     spawn = multiprocessing.get_context("spawn")
-    ring, by_ring, by_pipe = Ring(row_of(size), slots), Signal(), Signal()
+    ring, by_ring, by_pipe = Ring(row_of(size), slots), SharedEvent(), SharedEvent()
     ours, theirs = spawn.Pipe(duplex=False)
     writer = spawn.Process(
         target=write_rows, args=(ring, theirs, by_ring, by_pipe, count), daemon=True
@@ -116,7 +115,7 @@ def weights_of(hidden: int) -> list[dict[str, Any]]:
         Net(hidden),
         Net(hidden),
     )
-    weights = Weights(learner.flat.numel())
+    weights = SharedWeights(learner.flat.numel())
     published, read = learner.flat.detach().numpy(), reader.flat.detach().numpy()
 
     def by_version() -> None:

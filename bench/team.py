@@ -17,7 +17,8 @@ from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
 from tenfold.algorithms.dqn_team_engines import products
 from tenfold.algorithms.kernels.dqn import FusedDQN
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo import PPOAgent
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, fill_normal
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
@@ -50,9 +50,9 @@ class UsualColonies:
             seen = observe_reference(setting, colony.extent, colony.nodes)
             with torch.no_grad():
                 output, value = agent.online(graph_of(seen, agent))
-                _, means, log_std = agent.parts_of(output)
+                _, means, log_std = agent.distribution.split(output)
                 real = means + log_std.exp() * noise[i]
-                log_p = agent.evaluate(
+                log_p = agent.distribution.evaluate(
                     output, {"real": real, "chosen": torch.zeros(1, 0, dtype=torch.int64)}
                 )[0]
             action = agent.for_env(np.zeros((1, 0), np.int64), real.numpy())[0]

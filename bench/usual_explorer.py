@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from usual_bounds import rerolled_reference
 
 from tenfold.core.random import fill_normal
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.elbo import rerolled_reference
-from tenfold.domains.dynamics.fitting import beta_at
+from tenfold.domains.dynamics.belief import fuse
 from tenfold.domains.dynamics.icem import WIDTH, colouring
-from tenfold.domains.dynamics.latent import fuse
+from tenfold.domains.dynamics.training import beta_at
 
 
 class UsualExplorer(ExplorerAgent):

@@ -14,7 +14,7 @@ import torch
 import tenfold as ten
 
 
-class Settings(ten.OffPolicyConfig):
+class Settings(ten.OffPolicySettings):
     """DDPG: a policy, a critic, and slow copies of both."""
 
     lr: ten.Schedule = 1e-3

@@ -12,13 +12,20 @@ tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfol
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.elsewhere import name_elsewhere
 from tenfold.core.errors import NoSuchName
+from tenfold.core.other_libraries import name_elsewhere
 from tenfold.core.registry import domain_names
 
 if TYPE_CHECKING:
     from tenfold import nets as nets
     from tenfold import ops as ops
+    from tenfold.algorithms.custom import Algorithm as Algorithm
+    from tenfold.algorithms.custom import Draw as Draw
+    from tenfold.algorithms.custom import Metrics as Metrics
+    from tenfold.algorithms.custom import OffPolicy as OffPolicy
+    from tenfold.algorithms.custom import OffPolicySettings as OffPolicySettings
+    from tenfold.algorithms.custom import Rollout as Rollout
+    from tenfold.algorithms.custom import Transitions as Transitions
     from tenfold.algorithms.dqn_settings import DQN as DQN
     from tenfold.algorithms.dqn_settings import Boltzmann as Boltzmann
     from tenfold.algorithms.dqn_settings import Categorical as Categorical
@@ -30,13 +37,6 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn_settings import Prioritized as Prioritized
     from tenfold.algorithms.dqn_settings import Quantile as Quantile
     from tenfold.algorithms.dqn_settings import Uniform as Uniform
-    from tenfold.algorithms.own import Algorithm as Algorithm
-    from tenfold.algorithms.own import Draw as Draw
-    from tenfold.algorithms.own import Metrics as Metrics
-    from tenfold.algorithms.own import OffPolicy as OffPolicy
-    from tenfold.algorithms.own import OffPolicyConfig as OffPolicyConfig
-    from tenfold.algorithms.own import Rollout as Rollout
-    from tenfold.algorithms.own import Transitions as Transitions
     from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac_settings import SAC as SAC
     from tenfold.algorithms.td3_settings import TD3 as TD3
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
     from tenfold.training.loop import train as train
-    from tenfold.training.many import resume_seeds as resume_seeds
-    from tenfold.training.many import train_seeds as train_seeds
+    from tenfold.training.run_group import resume_seeds as resume_seeds
+    from tenfold.training.run_group import train_seeds as train_seeds
     from tenfold.training.sweep import resume_sweep as resume_sweep
     from tenfold.training.sweep import sweep as sweep
 
@@ -76,7 +76,7 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "algorithms.own": "Algorithm Draw Metrics OffPolicy OffPolicyConfig Rollout Transitions",
+    "algorithms.custom": "Algorithm Draw Metrics OffPolicy OffPolicySettings Rollout Transitions",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn_settings": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
@@ -96,7 +96,7 @@ PUBLIC = {
     "shipping.pack": "pack",
     "training.learners": "load",
     "training.loop": "resume train",
-    "training.many": "resume_seeds train_seeds",
+    "training.run_group": "resume_seeds train_seeds",
     "training.sweep": "resume_sweep sweep",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()} | domain_names()

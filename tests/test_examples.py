@@ -16,7 +16,7 @@ import pytest
 
 import tenfold as ten
 from tenfold.domains.dynamics.recording import read_recording
-from tenfold.domains.dynamics.recording_files import Columns
+from tenfold.domains.dynamics.recording_table import Selection
 from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
 
@@ -145,7 +145,7 @@ def test_the_synthetic_session_is_what_it_says(tmp_path: Path) -> None:
     """Trials, neurons and rates, read back by the reader of NWB."""
     made = runpy.run_path(str(EXAMPLES / "spikes.py"))
     made["write_session"](tmp_path / "session.nwb", 0, 30, 20)
-    read = read_recording(tmp_path / "session.nwb", None, Columns((), ("hand",), 0.02))
+    read = read_recording(tmp_path / "session.nwb", None, Selection((), ("hand",), 0.02))
     assert len(read.episodes) == 20 and read.sizes == (30, 1) and read.dt == 0.02
     assert all(50 <= len(y) <= 80 for y, _ in read.episodes)
     rates = np.concatenate([y for y, _ in read.episodes]).mean(0) / 0.02

@@ -397,7 +397,7 @@ def test_whoever_reads_the_settings_reads_the_rate_that_was_set(
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
     learner = make_learner(ten.Run.of({"env": "tenfold/CartPole-v1", "agent": {"name": name}}))
     learner.set_lr(0.25)
-    own = learner.agent.own if ":" in name else learner
+    own = learner.agent.algorithm if ":" in name else learner
     assert own.settings.lr == learner.agent.config.lr == 0.25
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import tenfold as ten
 from tenfold.config.schema import to_mapping
-from tenfold.core import given as lent
+from tenfold.core import user_envs as lent
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.processes import require_guard
 from tenfold.envs.making import make_env

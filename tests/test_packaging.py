@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.run import Run
 from tenfold.envs.making import make_env

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenfold.actors.wrapping import environments_of
+from tenfold.actors.wrappers import environments_of
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.processes import within
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.memory.replay import Replay
-from tenfold.memory.rollout import Rollout
+from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.rows import TERMINATED
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 
 @dataclass
-class Part:
+class TransitionBatch:
     """What an actor brought: a row; nothing, where the row is in its place already; or (`begins`)
     the first observations of an actor that started anew."""
 
@@ -162,7 +162,7 @@ class Part:
     finished: list[Episode] = field(default_factory=list)  # where there is no row to tell of them
 
 
-def episodes(part: Part, agents: int) -> Iterator[Episode]:
+def episodes(part: TransitionBatch, agents: int) -> Iterator[Episode]:
     """Those that ended with what an actor brought."""
     yield from part.finished
     if part.begins or not part.row:
@@ -179,7 +179,7 @@ def episodes(part: Part, agents: int) -> Iterator[Episode]:
         )
 
 
-class Gathered(Environments):
+class StackedEnvs(Environments):
     """The latest step of all actors' environments in one set of arrays; lanes agent by agent, as
     one adapter would have them."""
 
@@ -226,7 +226,7 @@ def first_look(parts: Sequence[Replay]) -> str:
     return judged(obs, reward, kind == TERMINATED, actions)
 
 
-def first_rollout(rollout: Rollout) -> str:
+def first_rollout(rollout: RolloutBuffer) -> str:
     """The same about a full rollout, with its observations as the policy saw them."""
     steps = rollout.weight > 0
     obs, reward, chosen, real = (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import WAIT, Actor
-from tenfold.actors.losses import Lost
+from tenfold.actors.remote import ActorLost
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.ray_cluster import require_ray, versions
@@ -134,7 +134,7 @@ class RemoteActor:
 
 
 @dataclass
-class Seat:
+class RemoteHandle:
     """One actor as the learner knows it."""
 
     index: int
@@ -154,7 +154,7 @@ class Seat:
         return self.taken + len(self.rows) + sum(count for _, count in self.calls)
 
 
-def answer_of(seat: Seat, ref: Any) -> Any:
+def answer_of(seat: RemoteHandle, ref: Any) -> Any:
     """What a call gave that has been answered; or the actor is lost."""
     import ray  # here: others need no Ray, and `require_ray` would take longer than the answer
     import ray.exceptions
@@ -162,21 +162,21 @@ def answer_of(seat: Seat, ref: Any) -> Any:
     try:
         said = ray.get(ref)
     except ray.exceptions.OutOfMemoryError:
-        raise Lost(f"was ended by Ray, since {seat.node} ran out of memory") from None
+        raise ActorLost(f"was ended by Ray, since {seat.node} ran out of memory") from None
     except ray.exceptions.RayError as error:
         raise gone(seat, error) from None
     if isinstance(said, bytes):
         return said
     if said[0] == "error":
-        raise Lost(f"stopped: {said[1]}", said[2])
+        raise ActorLost(f"stopped: {said[1]}", said[2])
     return said[1] if said[0] == "well" else said
 
 
-def gone(seat: Seat, error: Exception) -> Lost:
+def gone(seat: RemoteHandle, error: Exception) -> ActorLost:
     words = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "creation task" in words[0]:
-        return Lost(f"could not be made by Ray: {words[-1]}")
+        return ActorLost(f"could not be made by Ray: {words[-1]}")
     alive = {node["NodeID"] for node in require_ray().nodes() if node["Alive"]}
     if seat.node_id and seat.node_id not in alive:
-        return Lost(f"was lost with its node {seat.node}")
-    return Lost(f"was lost: its process on {seat.node or 'its node'} died")
+        return ActorLost(f"was lost with its node {seat.node}")
+    return ActorLost(f"was lost: its process on {seat.node or 'its node'} died")

@@ -13,12 +13,12 @@ from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.config.run import Run
-from tenfold.core.bounded import BoundedActions
 from tenfold.core.errors import UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import BoundedActions, DiscreteActions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay

@@ -20,17 +20,17 @@ from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard, Impli
 from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
+from tenfold.core.spaces import DiscreteActions, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.envs.mask_faults import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
 from tenfold.nets.q_network import QNetwork, fit_encoder
-from tenfold.ops.categorical import categorical_items, categorical_mean
-from tenfold.ops.qlearning import td_items
+from tenfold.ops.qlearning import categorical_items, categorical_mean, td_items
 
 Values = Callable[[np.ndarray, torch.Tensor | None], np.ndarray]
 ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
-from tenfold.config.notation import show
-from tenfold.config.options import Linear, Net, Prioritized, Replayed, Schedule, Uniform, exceeds
+from tenfold.config.options import (
+    Linear,
+    Net,
+    OffPolicyConfig,
+    Prioritized,
+    Schedule,
+    Uniform,
+    exceeds,
+    show,
+)
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.engines.choose import engine_table
@@ -101,7 +109,7 @@ class Noisy(Option):
 
 
 @dataclass(frozen=True)
-class DQN(Replayed):
+class DQN(OffPolicyConfig):
     """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical,
     noisy, as fields of one agent."""
 

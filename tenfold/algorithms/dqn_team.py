@@ -18,14 +18,15 @@ from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent,
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.random import Purpose
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, require_memory
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import fitted_sums, split_lanes
 from tenfold.envs.adapter import Environments
-from tenfold.memory.replay import Batch, Replay, replay_bytes
+from tenfold.memory.replay import Replay, ReplayBatch, replay_bytes
 
 
 class TeamReplay:
@@ -50,11 +51,11 @@ class TeamReplay:
         self.lane_rows, self.priorities = first.lane_rows, first.priorities
         arrays = {
             f.name: np.stack([getattr(own.batch, f.name) for own in self.each])
-            for f in fields(Batch)
+            for f in fields(ReplayBatch)
         }
-        self.batch = Batch(**arrays)
+        self.batch = ReplayBatch(**arrays)
         for member, own in enumerate(self.each):
-            own.use(Batch(**{name: array[member] for name, array in arrays.items()}))
+            own.use(ReplayBatch(**{name: array[member] for name, array in arrays.items()}))
 
     @property
     def rows(self) -> int:
@@ -84,7 +85,7 @@ class TeamReplay:
         for own, *part in zip(self.each, *map(self.parts, seen), strict=True):
             own.cut(*part, first=first)
 
-    def sample(self, beta: float = 1.0) -> Batch:
+    def sample(self, beta: float = 1.0) -> ReplayBatch:
         for own in self.each:
             own.sample(beta)
         return self.batch

@@ -14,9 +14,10 @@ from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments

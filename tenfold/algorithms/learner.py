@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import Part
-from tenfold.actors.pools import Direct, make_pool
-from tenfold.actors.wrapping import reward_form
+from tenfold.actors.actor import TransitionBatch
+from tenfold.actors.pool import InProcessPool, make_pool
+from tenfold.actors.wrappers import reward_form
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
 from tenfold.core.registry import algorithm
@@ -37,7 +37,7 @@ class ActorLearner:
         self.run = run
         self.pool, self.where = make_pool(run)
         self.rewards = reward_form(run, self.pool.envs)  # None: as they are
-        if self.rewards and isinstance(self.pool, Direct):
+        if self.rewards and isinstance(self.pool, InProcessPool):
             self.pool.reward_by(self.rewards)
         self.envs = self.pool.envs
         self.agent = algorithm(run.agent.name).make_agent(run, self.envs.spec)
@@ -138,7 +138,7 @@ class ActorLearner:
     def counters(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step), "rounds": np.array(self.rounds)}
 
-    def rewarded(self, parts: Iterable[Part]) -> Iterator[Part]:
+    def rewarded(self, parts: Iterable[TransitionBatch]) -> Iterator[TransitionBatch]:
         """What actors elsewhere brought, with rewards as they are learned from: the statistics
         behind them are the learner's, not an actor's."""
         form = None if self.pool.direct else self.rewards

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MASKS, STEP, Part, episodes, first_look
+from tenfold.actors.actor import MASKS, STEP, TransitionBatch, episodes, first_look
 from tenfold.algorithms.learner import MANY, ActorLearner
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck, require_final_masks
-from tenfold.memory.frames import Seen
+from tenfold.memory.frames import FrameStack
 from tenfold.memory.replay import replay_bytes
 
 # rows, step, rounds, masks where there are any -> the agent's actions
@@ -27,7 +27,7 @@ class OffPolicyActing:
     def __init__(self, agent: Any, envs: Environments, explore: Explore | None = None) -> None:
         require_final_masks(envs)
         self.agent, self.envs = agent, envs
-        self.seen = Seen(agent.frames // envs.layout.frames, envs)
+        self.seen = FrameStack(agent.frames // envs.layout.frames, envs)
         self.explore = explore or agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
@@ -115,7 +115,7 @@ class OffPolicyLearner(ActorLearner):
             self.pool.publish(self.agent, self.step, self.clock)
         return finished
 
-    def take(self, part: Part) -> Iterable[Episode]:
+    def take(self, part: TransitionBatch) -> Iterable[Episode]:
         """Stores what an actor brought. Returns the episodes that ended."""
         row, envs = part.row, self.envs
         if self.agent.norm:

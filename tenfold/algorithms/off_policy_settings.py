@@ -54,8 +54,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
         """Its actions in such a space."""
         from gymnasium.spaces import Discrete
 
-        from tenfold.core.bounded import bounded_actions
-        from tenfold.core.spaces import discrete_actions
+        from tenfold.core.spaces import bounded_actions, discrete_actions
 
         if not self.discrete:
             return bounded_actions(space, run.env, self.name)

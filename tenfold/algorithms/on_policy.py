@@ -5,37 +5,54 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import Part, episodes
+from tenfold.actors.actor import TransitionBatch, episodes
 from tenfold.algorithms.learner import MANY, ActorLearner
+from tenfold.core.protocols import State
 from tenfold.envs.adapter import Episode
 
-# by a step, besides what is acted on next
-BROUGHT = ("reward", "terminated", "truncated", "skipped", "final_obs", "components")
+# what a step brings besides what is acted on next
+STEP_FIELDS = ("reward", "terminated", "truncated", "skipped", "final_obs", "components")
 
 
-class RolloutLearner(ActorLearner):
-    """Fills rollouts: a row of every actor makes one row of them. Learns when one is full."""
+class OnPolicyLearner(ActorLearner):
+    """Fills rollouts: a row of every actor makes one row of them. Learns when one is full.
 
-    @property
-    def left(self) -> int:
-        """Rows until the rollout is full."""
-        raise NotImplementedError
+    A subclass makes `rollout` (rows that are `left`, `begin_row`, `acted`, `forget`, its state) and
+    an engine that acts, stores what a step brought and learns, or does so itself."""
 
-    def begin_row(self) -> None:
-        """Notes what is acted on."""
-        raise NotImplementedError
+    rollout: Any
 
-    def acted(self) -> dict[str, np.ndarray]:
-        """The arrays of the rollout's current row that say how actors acted."""
-        raise NotImplementedError
+    def begin(self) -> None:
+        """When all is made: actors act from now on."""
+        self.pool.follow(self.agent, self.explore)
+        self.note_first()
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments' current observations, noted in the rollout."""
+        return self.engine.explore(step, rounds)
 
     def store(self) -> None:
         """What the step brought, into the rollout's current row."""
-        raise NotImplementedError
+        self.engine.store()
+
+    @property
+    def memory(self) -> str:
+        steps = f"{self.rollout.horizon:,} x {self.envs.num_envs:,}"
+        return f"rollouts of {steps} steps take {self.rollout.bytes / 2**20:,.1f} MiB"
+
+    def begin_row(self) -> None:
+        """Notes what is acted on."""
+        self.rollout.begin_row(self.envs.obs, self.envs.mask)
 
     def learn(self) -> None:
         """From a full rollout, which then begins anew."""
-        raise NotImplementedError
+        self.engine.update(self.step, self.clock)
+
+    def forget(self) -> None:
+        self.rollout.forget()
+
+    def memory_state(self) -> State:
+        return {"rollout": self.rollout.state()}
 
     def round(self, until: int | None = None, most: int | None = None) -> list[Episode]:
         """Act, step, store, and learn when the rollout is full. Returns the episodes that ended.
@@ -44,9 +61,9 @@ class RolloutLearner(ActorLearner):
         rounds that actors may play until the learner says more.
         """
         # the last row's round ends with learning; an engine without stages makes all of it
-        whole = self.fused and (self.left - 1 if self.fused.by_stages else MANY)
-        if whole:
-            return self.run_fused(whole, until)
+        fused_rounds = self.fused and (self.rollout.left - 1 if self.fused.by_stages else MANY)
+        if fused_rounds:
+            return self.run_fused(fused_rounds, until)
         self.clock.start()
         self.begin_row()
         left = self.rounds_left()
@@ -59,7 +76,7 @@ class RolloutLearner(ActorLearner):
         self.clock.lap("store")
         self.step += self.steps_of(self.envs.skipped, self.envs.worlds)
         self.rounds += 1
-        full = not self.left
+        full = not self.rollout.left
         if full:
             self.learn()
         if full or self.agent.norm:
@@ -67,39 +84,39 @@ class RolloutLearner(ActorLearner):
         return finished
 
     def rounds_left(self) -> int:
-        """Rounds that actors may play by the networks they have."""
+        """Rounds actors may play before new weights are required."""
         if self.agent.norm:  # it learns from every row, and the next one is acted on by it
             return 1
-        return min(self.left, self.pool.rounds_until(self.step, self.next_save()))
+        return min(self.rollout.left, self.pool.rounds_until(self.step, self.next_save()))
 
-    def take(self, part: Part) -> None:
+    def take(self, part: TransitionBatch) -> None:
         """What an actor brought, into the rollout's current row and the latest step of all."""
         envs: Any = self.envs
-        for name, array in self.acted().items():
-            own = envs.lanes(array, part.first, len(part.row["length"]))
-            own[...] = part.row[name].reshape(own.shape)
-        for name in BROUGHT:
+        for name, array in self.rollout.acted().items():
+            rows = envs.lanes(array, part.first, len(part.row["length"]))
+            rows[...] = part.row[name].reshape(rows.shape)
+        for name in STEP_FIELDS:
             if name in part.row:
                 envs.put(part.first, name, part.row[name])
 
     def collect(self, left: int) -> tuple[list[Episode], bool]:
         """A row of every actor; the episodes that ended, and whether the row is whole."""
-        finished, again = [], False
-        shown: list[np.ndarray] = []  # what is acted on next, where it is normalised
+        finished, restarted = [], False
+        next_obs: list[np.ndarray] = []  # what is acted on next, where it is normalised
         parts = self.pool.collect(self.step, self.rounds, left, self.clock)
         for part in self.rewarded(parts):
-            again = again or part.begins
+            restarted = restarted or part.begins
             if part.row and self.agent.norm:
-                shown.append(part.row["obs"].copy())
+                next_obs.append(part.row["obs"].copy())
             if part.row and not part.begins:
                 self.take(part)
                 self.clock.lap("store")
             finished += episodes(part, self.envs.agents)
-        if again:
+        if restarted:
             self.forget()
-            for obs in shown:  # of rows that are stored `store` counts it
+            for obs in next_obs:  # of rows that are stored `store` counts it
                 self.note_seen(obs)
-        return finished, not again
+        return finished, not restarted
 
     def next_save(self) -> int:
         """The step up to which actors may go: there nobody is to be ahead of the others, so that

@@ -4,9 +4,12 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass, field
+from math import isfinite
+from operator import lt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.agent import AgentConfig
+from tenfold.config.notation import show
 from tenfold.config.options import PolicyNet, Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
@@ -14,10 +17,12 @@ from tenfold.core.protocols import Algorithm
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
-    from tenfold.algorithms.ppo.agent import PPOAgent
-    from tenfold.algorithms.ppo.learner import PPOActing
+    from tenfold.algorithms.ppo import PPOAgent
+    from tenfold.algorithms.ppo_learner import PPOActing
     from tenfold.config.run import Run
+    from tenfold.core.layout import ObsLayout
     from tenfold.core.protocols import EnvSpec, Learner
+    from tenfold.core.spaces import PolicyActions
     from tenfold.envs.adapter import Environments
 
 MINIBATCH = 64  # steps of a minibatch, where the settings do not say how many there are
@@ -96,6 +101,76 @@ class PPO(AgentConfig):
                 "= counterfactual is for discrete actions, and squash for continuous ones.",
             )
 
+    def check_spaces(
+        self, layout: "ObsLayout", actions: "PolicyActions", components: int = 0
+    ) -> None:
+        """Refuses settings that do not fit the spaces, or rewards in components."""
+        hidden, memory, heads = self.net.hidden, self.net.memory, self.net.attention
+        counterfactual = self.baseline == "counterfactual"
+        bounds = [*actions.low, *actions.high]
+        uneven = not hidden or len(set(hidden)) > 1 or hidden[0] % heads
+        refusals = (
+            (
+                layout.graph and uneven,
+                "agent.net.hidden",
+                f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
+                f"multiple of net.attention = {heads}.",
+            ),
+            (
+                layout.graph and memory,
+                "agent.net.memory",
+                f"= {memory} does not fit: the observations are graphs, whose nodes come "
+                "and go; leave it out.",
+            ),
+            (
+                counterfactual and memory,
+                "agent.net.memory",
+                f"= {memory} does not go with counterfactual baselines, whose critic "
+                "remembers nothing: set agent.baseline to value.",
+            ),
+            (
+                actions.gates and self.on_empty != "absent",
+                "agent.on_empty",
+                "= raise does not fit: this environment has choices that may be absent; set it to "
+                "absent.",
+            ),
+            (
+                self.squash and not actions.low,
+                "agent.squash",
+                "= true is for continuous actions, and this environment has none: leave it out.",
+            ),
+            (
+                self.squash and not all(map(isfinite, bounds)),
+                "agent.squash",
+                "= true needs bounded actions, and this environment's have no bounds.",
+            ),
+            (
+                self.squash and not all(map(lt, actions.low, actions.high)),
+                "agent.squash",
+                "= true needs room between the bounds, and one action has none.",
+            ),
+            (
+                counterfactual and (actions.low or not actions.sizes),
+                "agent.baseline",
+                "= counterfactual compares discrete alternatives, and this environment has "
+                "continuous actions: use value.",
+            ),
+            (
+                counterfactual and components,
+                "agent.baseline",
+                "= counterfactual values one reward, and this environment's come in components: "
+                "use value.",
+            ),
+            (
+                counterfactual and self.net.encoder != "mlp",
+                "agent.baseline",
+                "= counterfactual needs vector observations: use value.",
+            ),
+        )
+        for refused, key, why in refusals:
+            if refused:
+                raise ConfigError(key, why)
+
     def check_run(self, run: "Run") -> None:
         super().check_run(run)
         if self.horizon * run.num_envs * run.actors < (self.minibatches or 1):
@@ -117,29 +192,29 @@ class PolicyOptimisation(Algorithm):
     name = "ppo"
     config = PPO
     engines = engine_table(
-        fused="tenfold.algorithms.ppo.fused:FusedPPO",
-        compiled="tenfold.algorithms.ppo.plain:CompiledPPO",
-        plain="tenfold.algorithms.ppo.plain:PlainPPO",
-        cudagraph="tenfold.algorithms.ppo.cudagraph:GraphPPO",
-        resident="tenfold.algorithms.ppo.resident:ResidentPPO",
+        fused="tenfold.algorithms.ppo_fused:FusedPPO",
+        compiled="tenfold.algorithms.ppo:CompiledPPO",
+        plain="tenfold.algorithms.ppo:PlainPPO",
+        cudagraph="tenfold.algorithms.ppo_cudagraph:GraphPPO",
+        resident="tenfold.algorithms.ppo_resident:ResidentPPO",
     )
     reads_masks = True
     on_policy = True
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":
-        from tenfold.algorithms.ppo.recurrent import agent_kind
+        from tenfold.algorithms.ppo import PPOAgent
         from tenfold.core.spaces import policy_actions
 
         settings: Any = run.agent
         actions = policy_actions(spec.action_space, run.env)
         device = "cpu" if run.device == "auto" else run.device
-        parts = len(spec.component_names)
-        agent = agent_kind(settings)(settings, spec.layout, actions, run.seed, device, parts)
+        components = len(spec.component_names)
+        agent = PPOAgent(settings, spec.layout, actions, run.seed, device, components)
         agent.masked = spec.masked
         return agent
 
     def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.algorithms.ppo.learner import PPOLearner
+        from tenfold.algorithms.ppo_learner import PPOLearner
 
         return PPOLearner(run)
 
@@ -149,33 +224,31 @@ class PolicyOptimisation(Algorithm):
 
         settings: Any = run.agent
         actions, lanes = policy_actions(envs.action_space, run.env), envs.num_envs
-        parts = len(envs.component_names)
+        components = len(envs.component_names)
         fields: dict[str, Any] = {
             "chosen": ((lanes, len(actions.sizes)), "int64"),
             "real": ((lanes, len(actions.low)), "float32"),
             "log_p": ((lanes,), "float32"),
-            "value": ((lanes, 1 + parts) if parts else (lanes,), "float32"),
+            "value": ((lanes, 1 + components) if components else (lanes,), "float32"),
         }
-        if parts:
-            fields["components"] = ((lanes, parts), "float32")
+        if components:
+            fields["components"] = ((lanes, components), "float32")
         if envs.mask is not None:
             fields["mask"] = (envs.mask.shape, "bool")
         if memory := settings.net.memory:  # before the row, and behind it
-            held = 2 * memory.size * memory.kinds
-            fields |= dict.fromkeys(("memory", "following"), ((lanes, held), "float32"))
+            size = 2 * memory.size * memory.kinds
+            fields |= dict.fromkeys(("memory", "following"), ((lanes, size), "float32"))
         return fields
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "PPOActing":
-        from tenfold.algorithms.ppo.learner import PPOActing, RecurrentActing
+        from tenfold.algorithms.ppo_learner import PPOActing
 
-        return (RecurrentActing if agent.held else PPOActing)(agent, envs)
+        return PPOActing(agent, envs)
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy, RememberedPolicy
+        from tenfold.algorithms.ppo_policy import TracedPolicy
 
-        if agent.held:
-            return RememberedPolicy(agent, sample)
-        return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
+        return TracedPolicy(agent, sample)
 
     def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has."""

@@ -15,7 +15,7 @@ from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, described
-from tenfold.core.output import discard, show_what_can_be_shown
+from tenfold.core.processes import discard, show_what_can_be_shown
 from tenfold.core.registry import domains
 
 # by the disk: a person's affair
@@ -84,7 +84,7 @@ def require_command(given: Sequence[str]) -> None:
     )
 
 
-def carry_out(arguments: Namespace) -> int:
+def run_command(arguments: Namespace) -> int:
     try:
         code = commands()[arguments.command].run(arguments)
         sys.stdout.flush()  # here, where it can be answered that nobody reads it
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = list(sys.argv[1:] if argv is None else argv)
         require_command(given)
         arguments = parser(given).understand(given)
-        return carry_out(arguments)
+        return run_command(arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)
         return 2

@@ -32,7 +32,7 @@ def paths_named(arguments: argparse.Namespace) -> list[Path]:
     return [chosen_run(word) for word in arguments.runs] or [chosen_run(None)]
 
 
-def add_report(parsers: Any, given: Sequence[str]) -> None:
+def add_report(parsers: Any, argv: Sequence[str]) -> None:
     report = parsers.add_parser(
         "report",
         help="write a run's page anew, or one of several runs side by side",
@@ -131,8 +131,8 @@ def placed(page: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = error.strerror or error
-        raise UserError(f"{page} cannot be written ({words}): {elsewhere}") from None
+        reason = error.strerror or error
+        raise UserError(f"{page} cannot be written ({reason}): {elsewhere}") from None
 
 
 def follow(watcher: Any, out: Path | None, seconds: int) -> int:
@@ -158,7 +158,7 @@ def wait(seconds: float, called: Callable[[], bool]) -> None:
         time.sleep(NAP)
 
 
-def add_watch(parsers: Any, given: Sequence[str]) -> None:
+def add_watch(parsers: Any, argv: Sequence[str]) -> None:
     watch = parsers.add_parser(
         "watch",
         help="see runs as they train, in the terminal",

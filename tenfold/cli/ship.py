@@ -29,7 +29,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_export(parsers: Any, given: Sequence[str]) -> None:
+def add_export(parsers: Any, argv: Sequence[str]) -> None:
     export = parsers.add_parser(
         "export",
         help="write a policy as an ONNX or torch.export file",
@@ -65,7 +65,7 @@ def export(arguments: argparse.Namespace) -> int:
     from tenfold.shipping.export import export as write
 
     set_threads(1)
-    found = write(
+    exported = write(
         path,
         arguments.format,
         arguments.out,
@@ -74,15 +74,15 @@ def export(arguments: argparse.Namespace) -> int:
         mask=True if arguments.mask else None,
         trust=arguments.trust,
     )
-    about = found.about
+    about = exported.about
     print(
         f"{about['agent']} on {about['env']}, step {about['step']:,}, {about['policy']}: "
-        f"{found.path} ({found.path.stat().st_size:,} bytes)"
+        f"{exported.path} ({exported.path.stat().st_size:,} bytes)"
     )
     for title, ports in (("takes", about["inputs"]), ("gives", about["outputs"])):
         for port in ports:
             print(f"  {title}  {port['name']}  {port['dtype']}  {told_shape(port['shape'])}")
-    print(f"  {found.checked}")
+    print(f"  {exported.checked}")
     return 0
 
 
@@ -90,7 +90,7 @@ def told_shape(shape: list[int | str]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def add_pack(parsers: Any, given: Sequence[str]) -> None:
+def add_pack(parsers: Any, argv: Sequence[str]) -> None:
     pack = parsers.add_parser(
         "pack",
         help="write a run as one archive to share, with a model card",

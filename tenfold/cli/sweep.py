@@ -21,7 +21,7 @@ examples:
 """
 
 
-def add_sweep(parsers: Any, given: Sequence[str]) -> None:
+def add_sweep(parsers: Any, argv: Sequence[str]) -> None:
     sweep = parsers.add_parser(
         "sweep",
         help="search for better settings, over several seeds",
@@ -77,7 +77,7 @@ def add_sweep(parsers: Any, given: Sequence[str]) -> None:
         help="with --where ray: a folder that all machines of the cluster share, where the sweep "
         "is kept",
     )
-    add_settings(sweep, given, without=("seed", "where"))
+    add_settings(sweep, argv, without=("seed", "where"))
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -90,9 +90,9 @@ def sweep(arguments: argparse.Namespace) -> int:
     where = {"local": "auto", "ray": "ray", None: None}.get(arguments.where, "")
     if where == "":
         raise ConfigError("--where", f"= {arguments.where} is not one of local, ray.")
-    given = settings_given(arguments)
-    given = {name: value for name, value in given.items() if name != "where"}
-    run = named(arguments.what, given | ({"where": where} if where else {}))
+    settings = settings_given(arguments)
+    settings = {name: value for name, value in settings.items() if name != "where"}
+    run = named(arguments.what, settings | ({"where": where} if where else {}))
     search: dict[str, str] = {}
     for text in arguments.search:
         path, space = parse_search(text)
@@ -139,16 +139,16 @@ def finish_sweep(result: Any) -> int:
         f"  in the sweep       {score_text(winner)} (interquartile mean of "
         f"{len(winner['scores'])} seed{'s' * (len(winner['scores']) != 1)})"
     )
-    for name, own in result.found["confirmed"].items():
-        print(f"  {name + ', held out':18} {held_out_text(own)}")
-    if words := result.found["verdict"]:
-        print(words)
+    for name, confirmed in result.found["confirmed"].items():
+        print(f"  {name + ', held out':18} {held_out_text(confirmed)}")
+    if text := result.found["verdict"]:
+        print(text)
     print(
         f"results: {path}   report: {path / 'report.html'}   train it: tenfold train "
         f"{path / 'best.yaml'}"
     )
-    for name, words in result.failed.items():
-        print(f"tenfold: {name}: {words}", file=sys.stderr)
+    for name, text in result.failed.items():
+        print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 0
 
 

@@ -24,8 +24,8 @@ from tenfold.config.agent import AgentConfig
 from tenfold.config.notation import merge, nearest, nested, read_yaml
 from tenfold.config.run import AGENTS_OWN, Run
 from tenfold.config.schema import to_mapping
-from tenfold.core.elsewhere import algorithm_elsewhere
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.other_libraries import algorithm_elsewhere
 from tenfold.core.registry import OWN, domains
 
 
@@ -90,7 +90,7 @@ def unknown(what: str) -> str:
     )
 
 
-def settings_of(run: Any, change: dict[str, Any]) -> Run:
+def resolve_run(run: Any, change: dict[str, Any]) -> Run:
     """`run`, settings or a name for `named`, with `change` on top."""
     if isinstance(run, str):
         return named(run, nested(change))

@@ -1,15 +1,17 @@
-"""How an observation lies in arrays."""
+"""Observation spaces of Gymnasium as arrays: how an observation lies in a row."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from tenfold.core.errors import ConfigError, EnvironmentFault, ObservationError, UserError
-from tenfold.core.graph_spaces import GraphSize, write_graph
+from tenfold.core.graph_spaces import BoundedGraph, GraphSize, write_graph
 
 NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
 
@@ -205,3 +207,89 @@ class ObsLayout:
         if self.channels_last:
             return batch.swapaxes(lead + 1, lead + 2).swapaxes(lead, lead + 1)
         return batch.reshape(*batch.shape[:lead], *self.net_shape)
+
+
+# a last dimension of this size, with larger sides, is read as (height, width, channels)
+IMAGE_CHANNELS = (1, 3, 4)
+
+
+def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
+    """Box as it is (all floats become float32, the networks' precision); discrete spaces one-hot;
+    Tuple and Dict joined."""
+    if isinstance(space, spaces.Box):
+        return box_layout(space)
+    if isinstance(space, spaces.Discrete):
+        return hot(((int(space.n), int(space.start)),))
+    if isinstance(space, spaces.MultiDiscrete):
+        starts = np.ravel(space.start)
+        return hot(
+            tuple((int(n), int(s)) for n, s in zip(np.ravel(space.nvec), starts, strict=True))
+        )
+    if isinstance(space, spaces.MultiBinary):
+        return ObsLayout(space.shape, np.dtype(np.uint8), (math.prod(space.shape),), 1.0)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
+        below = [space[k] for k in keys] if isinstance(space, spaces.Dict) else list(space.spaces)
+        parts = tuple(observation_layout(s, name) for s in below)
+        size = sum(p.size for p in parts)
+        graphs = [p.graph for p in parts if p.graph]
+        if len(graphs) > 1:
+            raise EnvironmentFault(
+                f"{name} has observations with {len(graphs)} graphs, and tenfold reads one."
+            )
+        if graphs:
+            graph = replace(graphs[0], whole=size - graphs[0].starts[-1])
+            return graph_layout(graph, parts, keys)
+        return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys)
+    if isinstance(space, BoundedGraph):
+        graph = GraphSize(
+            space.max_nodes,
+            space.max_edges,
+            math.prod(space.node_space.shape or ()),
+            math.prod(space.edge_space.shape or ()) if space.edge_space else 0,
+        )
+        return graph_layout(graph)
+    if isinstance(space, spaces.Graph):
+        raise EnvironmentFault(
+            f"{name} has graphs of any size as observations: give their space as "
+            "tenfold.BoundedGraph, which says how many nodes and edges there are at most."
+        )
+    raise EnvironmentFault(
+        f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: wrap "
+        "the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or "
+        "Dict."
+    )
+
+
+def graph_layout(
+    graph: GraphSize, parts: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()
+) -> ObsLayout:
+    size = graph.starts[-1]
+    return ObsLayout(
+        (size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys, graph=graph
+    )
+
+
+def box_layout(space: spaces.Box) -> ObsLayout:
+    shape: tuple[int, ...] = space.shape or (1,)  # a number alone is a row of one
+    dtype = (
+        np.dtype(np.float32) if np.issubdtype(space.dtype, np.floating) else np.dtype(space.dtype)
+    )
+    if dtype != np.uint8 or len(shape) not in (2, 3):
+        return ObsLayout(shape, dtype, (math.prod(shape),), 1.0, alone=not space.shape)
+    last = len(shape) == 3 and shape[-1] in IMAGE_CHANNELS and shape[0] > max(IMAGE_CHANNELS)
+    net_shape = (1, *shape) if len(shape) == 2 else (*shape[2:], *shape[:2]) if last else shape
+    scale = 1 / 255 if int(space.high.max()) > 1 else 1.0
+    return ObsLayout(shape, dtype, net_shape, scale, channels_last=last)
+
+
+def hot(sizes: tuple[tuple[int, int], ...]) -> ObsLayout:
+    offsets = np.cumsum([0, *(n for n, _ in sizes)])
+    size = int(offsets[-1])
+    return ObsLayout(
+        (size,),
+        np.dtype(np.uint8),
+        (size,),
+        1.0,
+        one_hot=tuple((int(o), s) for o, (_, s) in zip(offsets, sizes, strict=False)),
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
 
     from tenfold.config.agent import AgentConfig
     from tenfold.config.run import Run
-    from tenfold.core.spaces import ObsLayout
+    from tenfold.core.layout import ObsLayout
     from tenfold.core.system import Clock
     from tenfold.envs.adapter import Environments, Episode
     from tenfold.runs.reporter import Reporter
@@ -207,8 +207,8 @@ class Evaluator(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What `ten.evaluate` and `tenfold eval` were asked: a run, or a folder of many seeds."""
+class EvalRequest:
+    """What `ten.evaluate` and `tenfold eval` evaluate: a run, or a folder of many seeds."""
 
     path: Path
     checkpoint: str = "last"
@@ -220,18 +220,18 @@ class Asked:
 
 
 class Evaluation(Protocol):
-    """What is found of runs that ended, by `ten.evaluate` and `tenfold eval`, and how it is
-    said."""
+    """How an algorithm's runs are evaluated after training, by `ten.evaluate` and `tenfold eval`,
+    and how the results are printed."""
 
-    def judge(self, asked: Asked, env: Any = None) -> Any: ...  # for `ten.evaluate`
+    def score(self, request: EvalRequest, env: Any = None) -> Any: ...  # for `ten.evaluate`
     # for `tenfold eval`, as JSON takes it: of one run, and of many seeds
-    def find(self, asked: Asked) -> dict[str, Any]: ...
-    def find_seeds(self, asked: Asked) -> dict[str, Any]: ...
-    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]: ...
-    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]: ...
+    def evaluate(self, request: EvalRequest) -> dict[str, Any]: ...
+    def evaluate_seeds(self, request: EvalRequest) -> dict[str, Any]: ...
+    def lines(self, request: EvalRequest, results: dict[str, Any]) -> list[str]: ...
+    def lines_of_seeds(self, request: EvalRequest, results: dict[str, Any]) -> list[str]: ...
     # the last words of a run: how good it is, and what can be done with it
     def conclusion(self, result: Any) -> list[str]: ...
-    def onward(self, path: Path, many: bool = False) -> str: ...
+    def next_steps(self, path: Path, many: bool = False) -> str: ...
 
 
 class Acting(Protocol):

@@ -1,106 +1,16 @@
-"""A Gymnasium space -> how it is laid out in arrays. The only ladder of isinstance in the
-package."""
+"""Action spaces of Gymnasium as arrays: discrete, bounded and mixed actions."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from tenfold.core.bounded import BoundedActions as BoundedActions
-from tenfold.core.bounded import action_kind, refuse_empty
-from tenfold.core.bounded import bounded_actions as bounded_actions
 from tenfold.core.errors import CheckpointError, EnvironmentFault
-from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize
-from tenfold.core.layout import ObsLayout
+from tenfold.core.graph_spaces import Gated
 from tenfold.core.random import below, uniform
-
-# a last dimension of this size, with larger sides, is read as (height, width, channels)
-IMAGE_CHANNELS = (1, 3, 4)
-
-
-def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
-    """Box as it is (all floats become float32, the networks' precision); discrete spaces one-hot;
-    Tuple and Dict joined."""
-    if isinstance(space, spaces.Box):
-        return box_layout(space)
-    if isinstance(space, spaces.Discrete):
-        return hot(((int(space.n), int(space.start)),))
-    if isinstance(space, spaces.MultiDiscrete):
-        starts = np.ravel(space.start)
-        return hot(
-            tuple((int(n), int(s)) for n, s in zip(np.ravel(space.nvec), starts, strict=True))
-        )
-    if isinstance(space, spaces.MultiBinary):
-        return ObsLayout(space.shape, np.dtype(np.uint8), (math.prod(space.shape),), 1.0)
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
-        below = [space[k] for k in keys] if isinstance(space, spaces.Dict) else list(space.spaces)
-        parts = tuple(observation_layout(s, name) for s in below)
-        size = sum(p.size for p in parts)
-        graphs = [p.graph for p in parts if p.graph]
-        if len(graphs) > 1:
-            raise EnvironmentFault(
-                f"{name} has observations with {len(graphs)} graphs, and tenfold reads one."
-            )
-        if graphs:
-            graph = replace(graphs[0], whole=size - graphs[0].starts[-1])
-            return graph_layout(graph, parts, keys)
-        return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys)
-    if isinstance(space, BoundedGraph):
-        graph = GraphSize(
-            space.max_nodes,
-            space.max_edges,
-            math.prod(space.node_space.shape or ()),
-            math.prod(space.edge_space.shape or ()) if space.edge_space else 0,
-        )
-        return graph_layout(graph)
-    if isinstance(space, spaces.Graph):
-        raise EnvironmentFault(
-            f"{name} has graphs of any size as observations: give their space as "
-            "tenfold.BoundedGraph, which says how many nodes and edges there are at most."
-        )
-    raise EnvironmentFault(
-        f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: wrap "
-        "the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or "
-        "Dict."
-    )
-
-
-def graph_layout(
-    graph: GraphSize, parts: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()
-) -> ObsLayout:
-    size = graph.starts[-1]
-    return ObsLayout(
-        (size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys, graph=graph
-    )
-
-
-def box_layout(space: spaces.Box) -> ObsLayout:
-    shape: tuple[int, ...] = space.shape or (1,)  # a number alone is a row of one
-    dtype = (
-        np.dtype(np.float32) if np.issubdtype(space.dtype, np.floating) else np.dtype(space.dtype)
-    )
-    if dtype != np.uint8 or len(shape) not in (2, 3):
-        return ObsLayout(shape, dtype, (math.prod(shape),), 1.0, alone=not space.shape)
-    last = len(shape) == 3 and shape[-1] in IMAGE_CHANNELS and shape[0] > max(IMAGE_CHANNELS)
-    net_shape = (1, *shape) if len(shape) == 2 else (*shape[2:], *shape[:2]) if last else shape
-    scale = 1 / 255 if int(space.high.max()) > 1 else 1.0
-    return ObsLayout(shape, dtype, net_shape, scale, channels_last=last)
-
-
-def hot(sizes: tuple[tuple[int, int], ...]) -> ObsLayout:
-    offsets = np.cumsum([0, *(n for n, _ in sizes)])
-    size = int(offsets[-1])
-    return ObsLayout(
-        (size,),
-        np.dtype(np.uint8),
-        (size,),
-        1.0,
-        one_hot=tuple((int(o), s) for o, (_, s) in zip(offsets, sizes, strict=False)),
-    )
 
 
 @dataclass(frozen=True)
@@ -294,3 +204,81 @@ def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
         at, size = fitting[0]
         gates += np.repeat(at + size * np.arange(rows) + option, len(part.low) // rows).tolist()
     return tuple(gates) if max(gates, default=-1) >= 0 else ()
+
+
+def action_kind(space: gym.Space[Any]) -> str:
+    """In words, for whoever has the wrong one."""
+    kinds = {
+        "Box": "continuous",
+        "Discrete": "discrete",
+        "MultiDiscrete": "several discrete",
+        "MultiBinary": "several binary",
+    }
+    return kinds.get(type(space).__name__, type(space).__name__)
+
+
+@dataclass(frozen=True)
+class BoundedActions:
+    """Actions of real numbers: each −1 … 1 for the agent and in memory, `low` … `high` for the
+    environment."""
+
+    space: spaces.Box
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def reals(self) -> int:
+        return len(self.low)
+
+    def for_env(self, action: np.ndarray) -> np.ndarray:
+        """Numbers [B, D] as the environments' actions [B, …]."""
+        share = (np.asarray(action, np.float64) + 1) / 2
+        found = self.low + share * (self.high - self.low)
+        # rounding must not carry one over its bound
+        found = np.clip(found, self.low, self.high).astype(self.space.dtype)
+        return found.reshape(-1, *self.space.shape)
+
+    def random(
+        self, stream: np.uint64, address: np.ndarray, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Uniformly random actions for the environment, draw number `address` [B] of the
+        stream."""
+        counter = address[:, None] * self.reals + np.arange(self.reals)
+        return self.for_env(2 * uniform(stream, counter) - 1)
+
+    def check_stored(self, action: np.ndarray) -> None:
+        """Refuses rows of a checkpoint that hold none of these."""
+        if not (np.abs(action) <= 1).all():
+            raise CheckpointError("the replay memory holds actions that are not between -1 and 1.")
+
+
+def refuse_empty(space: spaces.Box, name: str) -> None:
+    """Actions without a number in them are nothing to learn."""
+    if not np.size(space.low):
+        raise EnvironmentFault(f"{name} has actions without a number in them: {space}.")
+
+
+def bounded_actions(
+    space: gym.Space[Any], name: str, agent: str, needed: str = "continuous ones (a Box)"
+) -> BoundedActions:
+    """The actions of an agent that chooses real numbers within bounds; any other space is refused
+    with the agent that fits."""
+    if not isinstance(space, spaces.Box):
+        fitting = "dqn, sac or ppo" if isinstance(space, spaces.Discrete) else "ppo"
+        raise EnvironmentFault(
+            f"{name} has {action_kind(space)} actions ({space}), and {agent} needs {needed}: train "
+            f"it with {fitting}."
+        )
+    if not np.issubdtype(space.dtype, np.floating):
+        raise EnvironmentFault(
+            f"{name} has a Box of whole numbers as actions ({space}), and {agent} needs real ones: "
+            "wrap the environment so that they are floats."
+        )
+    refuse_empty(space, name)
+    low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
+    if not np.isfinite([*low, *high]).all():
+        raise EnvironmentFault(
+            f"{name} has actions without bounds ({space}), and {agent} needs finite ones: give its "
+            "action space bounds, or train ppo."
+        )
+    return BoundedActions(space, low, high)

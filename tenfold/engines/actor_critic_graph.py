@@ -11,8 +11,8 @@ from tenfold.core.random import fill_normal
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import gradients
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
-from tenfold.memory.places import draw_places
-from tenfold.memory.staging import Parcel, Shapes
+from tenfold.memory.device_replay import sample_row_indices
+from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.nets.actor_critic import Stacked
 from tenfold.ops.adam import adam_recorded
 
@@ -30,7 +30,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
             "uniform": ((lanes, int(not reals)), np.float64),
             "normal": ((lanes, reals), np.float32),
         }
-        self.acting = Parcel(agent.device, shapes, depth=1)
+        self.acting = StagingBuffer(agent.device, shapes, depth=1)
         self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
 
     def unchecked_agent(self) -> Any:
@@ -61,7 +61,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
         beta = value_at(replay.priorities.beta, step) if replay.priorities else 1.0
         lr, parts = value_at(agent.config.lr, step), self.sent.open()
         for number, part in enumerate(parts[:count], agent.updates):
-            draw_places(replay, beta, 0, [part[name] for name in ("places", *DRAWN)])
+            sample_row_indices(replay, beta, 0, [part[name] for name in ("places", *DRAWN)])
             for name, purpose in agent.extra_noise.items():
                 out = part[name].reshape(-1)
                 fill_normal(agent.keys[purpose], number * out.size, out)

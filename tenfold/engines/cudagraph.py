@@ -17,7 +17,7 @@ import torch
 from tenfold.core.capture import capturing
 from tenfold.core.errors import Obstacle
 from tenfold.engines.plain import AutogradEngine
-from tenfold.memory.staging import Parcel
+from tenfold.memory.staging import StagingBuffer
 from tenfold.nets.layers import products_instead
 from tenfold.ops.adam import adam_recorded, clip
 
@@ -66,7 +66,7 @@ class Captured(AutogradEngine):
     # what an update is given -> (what is differentiated, the loss's derivatives by it or None, what
     # there is to say of it)
     differentiate: Callable[[Any], tuple[list[torch.Tensor], list[torch.Tensor] | None, Any]]
-    sent: Parcel  # what updates are given; a step of Adam counts itself there
+    sent: StagingBuffer  # what updates are given; a step of Adam counts itself there
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -100,18 +100,18 @@ class Captured(AutogradEngine):
     def warm_up(self) -> None:
         self.record()
 
-    def replay_graph(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+    def replay_graph(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
         """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
         graph of this name, recorded when it is first asked for."""
         self.graph(name, parcel, parcel.place, work, parts).replay()
         parcel.gone()
 
-    def record_all(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+    def record_all(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
         """The same from each of the parcel's buffers, without a launch."""
         for place in range(len(parcel.slots)):
             self.graph(name, parcel, place, work, parts)
 
-    def graph(self, name: Any, parcel: Parcel, place: int, work: Work, parts: int) -> Graph:
+    def graph(self, name: Any, parcel: StagingBuffer, place: int, work: Work, parts: int) -> Graph:
         key = name, parts, place
         if key not in self.graphs:
             way = parcel.ways[place][parts - 1]
@@ -196,12 +196,12 @@ class Captured(AutogradEngine):
         limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
         buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
         if self.by_kernels:
-            from tenfold.ops.device.step import learn_step, tell  # here: it needs Triton
+            from tenfold.ops.device.step import add_metrics, learn_step  # here: it needs Triton
 
             moved = target.flat if target else None
             before, lr = sent["before"], sent["lr"]
             norms = learn_step(buffers, before, lr, tau, eps, limit, moved, partial)
-            tell(self.sums, told, norms, shares)
+            add_metrics(self.sums, told, norms, shares)
             return
         norms = clip(buffers[1], limit)[1] if limit else buffers[1].norm(dim=-1, keepdim=True)
         adam_recorded(*buffers, sent["before"], sent["lr"], eps)

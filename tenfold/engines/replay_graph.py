@@ -8,9 +8,9 @@ import torch
 
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, Captured, Work, at_once
-from tenfold.memory.places import Mirror
+from tenfold.memory.device_replay import DeviceReplay
 from tenfold.memory.replay import replay_bytes
-from tenfold.memory.staging import Parcel, Shapes
+from tenfold.memory.staging import Shapes, StagingBuffer
 
 DRAWN = ("action", "reward", "discount", "weight")
 
@@ -27,9 +27,9 @@ class ReplayGraph(Captured):
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
         super().__init__(agent, replay, envs)
-        self.mirror = Mirror(replay.each, agent.device)
+        self.mirror = DeviceReplay(replay.each, agent.device)
         parts = 1 if replay.priorities else MOST
-        self.sent = Parcel(agent.device, self.shapes(), parts, depth=2)
+        self.sent = StagingBuffer(agent.device, self.shapes(), parts, depth=2)
         for slot in self.sent.arrays:
             for part in slot:
                 part["weight"][...] = 1

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.masks import MaskError
+from tenfold.core.layout import observation_layout
+from tenfold.core.masks import MaskError, MaskReader, unusable
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, bits, draw_bits, key
-from tenfold.core.spaces import observation_layout
 from tenfold.envs.faults import fault_of, is_flag
-from tenfold.envs.masks import MaskReader, unusable
 
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
@@ -289,3 +288,34 @@ class StateEnvironments(Environments):
             "ret": self.ret,
         }
         self.streams = np.array(self.keys, np.uint64)
+
+
+class Worlds(Environments):
+    """What worlds of any kind can do."""
+
+    multiagent = True
+
+    @property
+    def frame_rate(self) -> int:
+        return 7
+
+    def begin(self, w: int) -> None:
+        """Resets world w to the start of its current episode."""
+        raise NotImplementedError
+
+    def cut(self, w: int) -> None:
+        """After a step: ends world w's episode there, as a time limit of its own would."""
+        lanes = slice(w, None, self.worlds)
+        self.final_obs[lanes] = self.obs[lanes]
+        self.truncated[lanes] = ~self.skipped[lanes]
+        self.episode[w] += 1
+        self.begin(w)
+
+    def raised(self, i: int, what: str, error: BaseException) -> EnvironmentFault:
+        """Of world i as a whole, whoever of its agents it was."""
+        return fault_of(
+            f"{self.name}, world {self.first + i}, episode {self.episode[i]}, step "
+            f"{self.length[i]}",
+            what,
+            error,
+        )

@@ -22,7 +22,7 @@ import triton.language as tl
 
 from tenfold.core.pairs import pair
 from tenfold.envs import control_dynamics as c
-from tenfold.envs.control_tasks import random_lanes
+from tenfold.envs.control import random_lanes
 from tenfold.envs.functions import task_of
 from tenfold.ops.device.episodes import load_action, load_state, store_numbers, store_state
 from tenfold.ops.device.language import available, device, gpu_kernel, padded, uniform, words

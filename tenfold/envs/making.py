@@ -1,25 +1,29 @@
 """Environments by name: which there are, making one or many, and what goes wrong."""
 
 import contextlib
+import math
 import multiprocessing
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
 
 import gymnasium as gym
-from gymnasium.wrappers import OrderEnforcing
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 import tenfold.envs  # noqa: F401  (registers ours)
-from tenfold.core.elsewhere import package_of
 from tenfold.core.errors import FAULTS, ConfigError, EnvironmentFault, UserError, described
-from tenfold.core.given import OWN, is_object, refuse_twice, take
+from tenfold.core.masks import offers_mask
+from tenfold.core.other_libraries import package_of
 from tenfold.core.registry import domain_of, domains
-from tenfold.envs.arguments import split_name
-from tenfold.envs.wrapping import Steps, lift_limits, restore_limits
+from tenfold.core.user_envs import OWN, is_object, refuse_twice, take
+from tenfold.envs.arguments import read_whole, split_name
+from tenfold.envs.faults import CALLERS
 
-if TYPE_CHECKING:  # they import this module
+if TYPE_CHECKING:
     from tenfold.core.protocols import EnvSpec
     from tenfold.envs.adapter import Environments
 
@@ -59,7 +63,7 @@ def without_order_check(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return env
 
 
-class Lent(gym.Wrapper[Any, Any, Any, Any]):
+class UserOwnedEnv(gym.Wrapper[Any, Any, Any, Any]):
     """An object of the user's, which is not ours to close. It gets back the time limits that were
     `lifted` while it was lent."""
 
@@ -87,7 +91,7 @@ def own_env(name: str, limited: bool, **more: Any) -> gym.Env[Any, Any]:
         refuse_twice(name, env)
     if limited:
         lift_limits(env)
-    return Lent(env, limited) if is_object(name) else env
+    return UserOwnedEnv(env, limited) if is_object(name) else env
 
 
 @contextlib.contextmanager
@@ -236,3 +240,88 @@ def spec_of(name: str, policy: bool = False, frames: int = 1) -> "EnvSpec":
         return replace(spec, layout=spec.layout.stacked(frames)) if frames > 1 else spec
     finally:
         envs.close()
+
+
+CALLERS.add(__file__)
+MOST_STEPS = 10**9
+
+
+class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
+    """An action is played `times` times, its rewards added up; it stops where the episode ends."""
+
+    def __init__(self, env: gym.Env[Any, Any], times: int) -> None:
+        super().__init__(env)
+        self.times = times
+
+    def reset(self, **asked: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**asked)
+        if offers_mask(obs) or offers_mask(info):
+            raise EnvironmentFault(
+                f"{self.env.spec.id if self.env.spec else self.env} offers an action mask, and an "
+                f"action that is repeated may be forbidden in between: leave action_repeat = "
+                f"{self.times} out."
+            )
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        total, times = 0.0, 0
+        while True:
+            # an environment may write into what it is given
+            given = action.copy() if isinstance(action, np.ndarray) else action
+            obs, reward, terminated, truncated, info = self.env.step(given)
+            total, times = total + float(reward), times + 1
+            ended = terminated or truncated
+            if ended or times == self.times or terminated is None or truncated is None:
+                return obs, total, terminated, truncated, info
+
+
+# of each limit that is lifted, what it was and how many have lifted it
+LIFTED: WeakKeyDictionary[TimeLimit, tuple[Any, int]] = WeakKeyDictionary()
+
+
+def limits_of(env: Any) -> list[TimeLimit]:
+    """The time limits among an environment's wrappers."""
+    limits = []
+    while isinstance(env, gym.Wrapper):
+        limits += [env] if isinstance(env, TimeLimit) else []
+        env = env.env
+    return limits
+
+
+def lift_limits(env: Any) -> None:
+    """The environment's own time limits end no episode from now on: another one is set around them.
+    `restore_limits` sets them again, once it was called as often."""
+    for limit in limits_of(env):
+        steps, users = LIFTED.get(limit, (limit._max_episode_steps, 0))
+        LIFTED[limit], limit._max_episode_steps = (steps, users + 1), math.inf  # type: ignore[assignment]
+
+
+def restore_limits(env: Any) -> None:
+    for limit in limits_of(env):
+        steps, users = LIFTED.pop(limit, (limit._max_episode_steps, 1))
+        if users > 1:
+            LIFTED[limit] = steps, users - 1
+        else:
+            limit._max_episode_steps = steps
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How long steps and episodes are, as arguments of an environment's name say."""
+
+    repeat: int = 1
+    limit: int | None = None  # in steps of the agent, of which each may be several of these
+
+    @classmethod
+    def taken_from(cls, arguments: dict[str, Any]) -> Self:
+        """Takes its own arguments out."""
+        found = {
+            field: read_whole(key, arguments.pop(key), 1, MOST_STEPS)
+            for field, key in (("repeat", "action_repeat"), ("limit", "max_episode_steps"))
+            if arguments.get(key) is not None
+        }
+        return cls(**found)
+
+    def wrapped(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        env = ActionRepeat(env, self.repeat) if self.repeat > 1 else env
+        return TimeLimit(env, self.limit) if self.limit else env

@@ -14,14 +14,12 @@ from tenfold.core.errors import (
     ObservationError,
     UserError,
 )
-from tenfold.core.masks import MASK
+from tenfold.core.masks import MASK, MaskReader, offers_mask, refuse_undeclared
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, old_style, put_away
-from tenfold.envs.making import make_env
-from tenfold.envs.masks import MaskReader, offers_mask, refuse_undeclared
-from tenfold.envs.wrapping import limits_of
+from tenfold.envs.making import limits_of, make_env
 from tenfold.ops.moments import FINE, first_not_finite
 from tenfold.ops.observations import FlattenPlan
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Agent, Asked, Evaluation
+from tenfold.core.protocols import Agent, EvalRequest, Evaluation
 from tenfold.core.registry import algorithm, domain_of, domains
 from tenfold.evaluation.evaluator import greedy_is_worse
 from tenfold.evaluation.player import Score, play, random_policy
@@ -62,40 +62,46 @@ def deployed(run: Run, options: Mapping[str, Any]) -> Run:
     return replace(run, env=env, **others)
 
 
-def seed_of(asked: Asked, run: Run) -> int:
-    return run.seed if asked.seed is None else asked.seed
+def seed_of(request: EvalRequest, run: Run) -> int:
+    return run.seed if request.seed is None else request.seed
 
 
 class Episodes:
     """The usual `Evaluation`."""
 
-    def judge(self, asked: Asked, env: Any = None) -> Score:
+    def score(self, request: EvalRequest, env: Any = None) -> Score:
         """Returns of the run's policy."""
-        trained = load_run(asked.path, asked.checkpoint, env, asked.trust)
-        run, agent, seed = trained.run, trained.agent, seed_of(asked, trained.run)
-        there = deployed(run, asked.options)
-        policy = agent.policy(there.eval_policy)
-        return play(there.world, agent, policy, asked.episodes, seed, limit=run.episode_limit)
+        trained = load_run(request.path, request.checkpoint, env, request.trust)
+        run, agent, seed = trained.run, trained.agent, seed_of(request, trained.run)
+        deployment = deployed(run, request.options)
+        policy = agent.policy(deployment.eval_policy)
+        return play(
+            deployment.world, agent, policy, request.episodes, seed, limit=run.episode_limit
+        )
 
-    def find(self, asked: Asked, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, request: EvalRequest, first: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The policy's returns, with the random policy's beside them."""
-        trained = load_run(asked.path, asked.checkpoint, trust=asked.trust)
+        trained = load_run(request.path, request.checkpoint, trust=request.trust)
         run, agent, step, seed = (
             trained.run,
             trained.agent,
             trained.step,
-            seed_of(asked, trained.run),
+            seed_of(request, trained.run),
         )
-        there, domain = deployed(run, asked.options), domain_of(run.env)
-        how, limit = there.eval_policy, run.episode_limit
-        score = play(there.world, agent, agent.policy(how), asked.episodes, seed, limit=limit)
+        deployment, domain = deployed(run, request.options), domain_of(run.env)
+        how, limit = deployment.eval_policy, run.episode_limit
+        score = play(
+            deployment.world, agent, agent.policy(how), request.episodes, seed, limit=limit
+        )
         chance = random_policy(agent, seed)
-        random = play(there.world, agent, chance, asked.episodes, seed, limit=limit)
-        found: dict[str, Any] = {
-            "run": str(asked.path),
-            "env": there.env,
+        random = play(deployment.world, agent, chance, request.episodes, seed, limit=limit)
+        results: dict[str, Any] = {
+            "run": str(request.path),
+            "env": deployment.env,
             "policy": how,
-            "checkpoint": asked.checkpoint,
+            "checkpoint": request.checkpoint,
             "step": step,
             "seed": seed,
             "episodes": score.episodes,
@@ -106,77 +112,80 @@ class Episodes:
             "random_mean_return": random.mean_return,
             "random_std_return": random.std_return,
         }
-        if asked.checkpoint != "best" and not asked.options:
-            best = clearly_better(trained.folder, found | {"success_rate": score.success_rate})
-            found |= {"best": best} if best else {}
+        if request.checkpoint != "best" and not request.options:
+            best = clearly_better(trained.folder, results | {"success_rate": score.success_rate})
+            results |= {"best": best} if best else {}
         if score.cut:
-            found["cut"] = score.cut
+            results["cut"] = score.cut
         if score.each:
-            found["agents"] = [sum(own) / len(own) for own in zip(*score.each, strict=True)]
+            results["agents"] = [
+                sum(returns) / len(returns) for returns in zip(*score.each, strict=True)
+            ]
         played = Played(
-            asked.path,
+            request.path,
             run,
-            there.env,
+            deployment.env,
             how,
             agent,
-            asked.checkpoint,
+            request.checkpoint,
             step,
             seed,
-            asked.episodes,
-            asked.options,
+            request.episodes,
+            request.options,
             score,
             first or {},
         )
-        found |= domain.evaluate(played)
-        usual = of_checkpoint(asked.path / "video.gif", asked.checkpoint)
-        usual = domain.film(played) if asked.video is None else usual
-        if file := Path(asked.video) if asked.video else usual:
-            found["video"] = str(file)
-            found["frames"] = film(there.world, agent, agent.policy(how), seed, file)
-        return found
+        results |= domain.evaluate(played)
+        usual = of_checkpoint(request.path / "video.gif", request.checkpoint)
+        usual = domain.film(played) if request.video is None else usual
+        if file := Path(request.video) if request.video else usual:
+            results["video"] = str(file)
+            results["frames"] = film(deployment.world, agent, agent.policy(how), seed, file)
+        return results
 
-    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
+    def lines(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
         lines = [
-            f"{found['env']}, checkpoint {found['checkpoint']} (step {found['step']:,}), "
-            f"{found['episodes']} episodes, {found['policy']}",
-            f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least "
-            f"{min(found['returns']):.2f}, most {max(found['returns']):.2f})",
-            f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}",
+            f"{results['env']}, checkpoint {results['checkpoint']} (step {results['step']:,}), "
+            f"{results['episodes']} episodes, {results['policy']}",
+            f"  trained  {results['mean_return']:10.2f} ± {results['std_return']:.2f}   (least "
+            f"{min(results['returns']):.2f}, most {max(results['returns']):.2f})",
+            f"  random   {results['random_mean_return']:10.2f} ± "
+            f"{results['random_std_return']:.2f}",
         ]
-        if "cut" in found:
+        if "cut" in results:
             lines.append(
-                f"  Note: {found['cut']} of {found['episodes']} episodes had not ended after "
-                f"{max(found['lengths']):,} steps and were cut there (episode_limit)."
+                f"  Note: {results['cut']} of {results['episodes']} episodes had not ended after "
+                f"{max(results['lengths']):,} steps and were cut there (episode_limit)."
             )
-        lines += domain_of(found["env"]).lines(found)
-        if "agents" in found:
-            lines.append(f"  each     {'  '.join(f'{mean:.2f}' for mean in found['agents'])}")
-        if "best" in found:
-            best = found["best"]
-            told = f", success {best['success_rate']:.1%}" if "success_rate" in best else ""
+        lines += domain_of(results["env"]).lines(results)
+        if "agents" in results:
+            lines.append(f"  each     {'  '.join(f'{mean:.2f}' for mean in results['agents'])}")
+        if "best" in results:
+            best = results["best"]
+            success = f", success {best['success_rate']:.1%}" if "success_rate" in best else ""
             lines.append(
                 f"  Note: the best checkpoint (step {best['step']:,}) was clearly better when it "
-                f"was evaluated: {best['mean_return']:.2f}{told}. --checkpoint best plays it."
+                f"was evaluated: {best['mean_return']:.2f}{success}. --checkpoint best plays it."
             )
-        if "video" in found:
-            lines.append(f"  video    {found['video']} ({found['frames']} frames)")
+        if "video" in results:
+            lines.append(f"  video    {results['video']} ({results['frames']} frames)")
         return lines
 
-    def find_seeds(self, asked: Asked) -> dict[str, Any]:
+    def evaluate_seeds(self, request: EvalRequest) -> dict[str, Any]:
         """The same for every member of a folder of seeds, and their returns together."""
-        folder, members = SeedsFolder.open(asked.path, asked.trust), []
-        if asked.video is not None:
+        folder, members = SeedsFolder.open(request.path, request.trust), []
+        if request.video is not None:
             raise UserError(
                 "--video films one agent: name a seed's folder, for example "
                 f"{folder.member(folder.seeds[0])}."
             )
-        ready = folder.ready(asked.checkpoint)
-        for own in ready:
+        ready = folder.ready(request.checkpoint)
+        for seed in ready:
             first = members[0] if members else None
-            members.append(self.find(replace(asked, path=folder.member(own)), first))
+            members.append(self.evaluate(replace(request, path=folder.member(seed)), first))
         joined = together([member["mean_return"] for member in members])
         return {
-            "run": str(asked.path),
+            "run": str(request.path),
             "env": members[0]["env"],
             "mean_return": joined["mean"],
             **joined,
@@ -185,28 +194,30 @@ class Episodes:
             "left_out": [seed for seed in folder.seeds if seed not in ready],
         }
 
-    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        members = dict(zip(found["played"], found["members"], strict=True))
-        first, domain = found["members"][0], domain_of(found["env"])
-        apart = len({member["step"] for member in members.values()}) > 1  # while they train
-        step = "" if apart else f" (step {first['step']:,})"
+    def lines_of_seeds(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
+        members = dict(zip(results["played"], results["members"], strict=True))
+        first, domain = results["members"][0], domain_of(results["env"])
+        steps_differ = len({member["step"] for member in members.values()}) > 1  # while they train
+        step = "" if steps_differ else f" (step {first['step']:,})"
         lines = [
             f"{first['env']}, checkpoint {first['checkpoint']}{step}, {first['episodes']} episodes "
             f"each, {first['policy']}"
         ]
         for seed, member in members.items():
-            more = domain.member_words(member) + (f"   (step {member['step']:,})" if apart else "")
+            more = domain.member_words(member) + (
+                f"   (step {member['step']:,})" if steps_differ else ""
+            )
             lines.append(
                 f"  seed {seed:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{more}"
             )
-        if found["left_out"]:
-            lines.append(f"  {left_out(found['left_out'])}")
+        if results["left_out"]:
+            lines.append(f"  {left_out(results['left_out'])}")
         if better := [str(seed) for seed, member in members.items() if "best" in member]:
             lines.append(
                 f"  Note: of seed{'s' * (len(better) > 1)} {', '.join(better)} the best checkpoint "
                 "was clearly better when it was evaluated: --checkpoint best plays it."
             )
-        lines.append(f"  trained   {sentence(found)}")
+        lines.append(f"  trained   {sentence(results)}")
         lines.append(f"  random    {first['random_mean_return']:10.2f}")
         return lines + domain.lines_of_seeds(members)
 
@@ -216,8 +227,8 @@ class Episodes:
         if result.best_evaluation is None:
             return []
         last = latest_row(result.path / "metrics.jsonl", "eval")
-        told = "" if result.best_success is None else f", success {result.best_success:.1%}"
-        judged = f"best {result.best_evaluation:.2f}{told}"
+        success = "" if result.best_success is None else f", success {result.best_success:.1%}"
+        judged = f"best {result.best_evaluation:.2f}{success}"
         now = bool(last) and last["step"] == result.step
         if last:
             played = f"{last['episodes']} episode{'s' * (last['episodes'] != 1)}"
@@ -226,8 +237,8 @@ class Episodes:
         lines = [f"evaluations ({result.run.eval_policy}): {judged}"]
         if not now:  # of a policy that was not evaluated nothing is known
             return lines
-        if words := greedy_is_worse(result, last):
-            lines.append(words)
+        if hint := greedy_is_worse(result, last):
+            lines.append(hint)
         folder, _ = RunFolder.open(result.path, trust=True)  # what it names was imported to train
         if clearly_better(folder, last):
             lines.append(
@@ -236,7 +247,7 @@ class Episodes:
             )
         return lines
 
-    def onward(self, path: Path, many: bool = False) -> str:
+    def next_steps(self, path: Path, many: bool = False) -> str:
         return f"play {'them' if many else 'it'}: tenfold eval {path}"
 
 
@@ -284,15 +295,15 @@ def evaluate(
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
     with opened(Path(getattr(run, "path", run))) as path:
         settings = RunFolder.open(path, trust)[1]
-        told = known(options, settings)
-        asked = Asked(path, str(checkpoint), episodes, seed, None, told, trust)
-        return evaluation_of(settings).judge(asked, env)
+        known_options = known(options, settings)
+        request = EvalRequest(path, str(checkpoint), episodes, seed, None, known_options, trust)
+        return evaluation_of(settings).score(request, env)
 
 
 def known(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """The options that were given; those that say nothing to the run's environment are refused."""
     every = {name: domain for domain in domains() for name in domain.flags}
-    given = {
+    options_set = {
         name: value
         for name, value in options.items()
         if not (value is None or value is False or (isinstance(value, str) and not value))
@@ -300,7 +311,7 @@ def known(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
     for name in options:
         if name not in every:
             raise TypeError(f"evaluate() got an unexpected keyword argument {name!r}")
-    for name in given:
+    for name in options_set:
         if every[name] is not domain_of(run.env):
             flags = [f"--{flag}" for flag in every[name].flags]
             raise UserError(
@@ -308,7 +319,7 @@ def known(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 f"run is on {run.env}, played by its {run.eval_policy} policy (which `tenfold "
                 "train --eval-policy greedy|sampled` chooses)."
             )
-    return given
+    return options_set
 
 
 def scores(
@@ -324,10 +335,10 @@ def scores(
     lines for a terminal."""
     many = is_seeds(path)
     run = SeedsFolder.open(path, trust).run if many else RunFolder.open(path, trust)[1]
-    asked = Asked(path, checkpoint, episodes, seed, video, known(options or {}, run), trust)
+    request = EvalRequest(path, checkpoint, episodes, seed, video, known(options or {}, run), trust)
     how = evaluation_of(run)
     if many:
-        found = how.find_seeds(asked)
-        return found, how.lines_of_seeds(asked, found)
-    found = how.find(asked)
-    return found, how.lines(asked, found)
+        results = how.evaluate_seeds(request)
+        return results, how.lines_of_seeds(request, results)
+    results = how.evaluate(request)
+    return results, how.lines(request, results)

@@ -8,9 +8,10 @@ from typing import Any
 
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.given import is_object
 from tenfold.core.protocols import Evaluated
 from tenfold.core.random import Purpose
+from tenfold.core.registry import algorithm
+from tenfold.core.user_envs import is_object
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import NO_END, Allowance, Rota, Score, Stopped, play
 from tenfold.runs.folder import RunFolder
@@ -93,8 +94,8 @@ class EpisodeEvaluator:
             row["steps_to_goal"] = score.steps_to_goal
         if score.cut:
             row["cut"] = score.cut
-        words = self.shortened(score, self.run.eval_steps or limit)
-        return Evaluated(row, score.selection_score, words)
+        notice = self.shortened(score, self.run.eval_steps or limit)
+        return Evaluated(row, score.selection_score, notice)
 
     def shortened(self, score: Score, limit: int) -> str:
         """A sentence where less was played than was set; the usual number is said at the start."""
@@ -141,12 +142,12 @@ class EpisodeEvaluator:
         """The same episodes on the device that trains the learner. All are played, and those count
         that there is an allowance for."""
         run, limit = self.run, limit if allowance.whole else min(limit, allowance.steps)
-        asked = (run.evaluation_episodes, limit, Purpose.SELECT, run.eval_policy)
-        found = group.evaluate(learner, *asked, stop)
-        if found is None:
+        settings = (run.evaluation_episodes, limit, Purpose.SELECT, run.eval_policy)
+        episodes = group.evaluate(learner, *settings, stop)
+        if episodes is None:
             raise Stopped
-        numbers = Rota(run.evaluation_episodes, allowance).played(found.lengths.tolist())
-        returns, lengths, cut = (part[numbers] for part in found)
+        numbers = Rota(run.evaluation_episodes, allowance).played(episodes.lengths.tolist())
+        returns, lengths, cut = (part[numbers] for part in episodes)
         return Score(returns.tolist(), lengths.tolist(), cut=int(cut.sum()))
 
     def draw(self, folder: RunFolder, learner: Any) -> None:
@@ -194,3 +195,8 @@ def greedy_is_worse(result: Any, last: dict[str, Any]) -> str:
         f"Note: the greedy policy returned {last['mean_return']:.2f}, and training, which draws "
         f"actions, {trained:.2f}: --eval-policy sampled evaluates the policy as it trains."
     )
+
+
+def evaluator_of(run: Run) -> Any:
+    """The algorithm's own evaluator, or the one for environments of any kind."""
+    return algorithm(run.agent.name).make_evaluator(run) or EpisodeEvaluator(run)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.given import is_object
+from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import Agent, Policy
 from tenfold.core.random import Purpose, key
+from tenfold.core.user_envs import is_object
 from tenfold.envs.adapter import Environments, episode_seeds
 from tenfold.envs.making import is_multiagent, make_environments
-from tenfold.envs.masks import refuse_unread
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.memory.frames import Seen
+from tenfold.memory.frames import FrameStack
 
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
@@ -50,8 +50,8 @@ class Score:
     @property
     def success_rate(self) -> float | None:
         """Share of episodes that the environment calls a success; None where it does not say."""
-        said = [info["success"] for info in self.infos if info.get("success") is not None]
-        return sum(said) / self.episodes if said else None
+        successes = [info["success"] for info in self.infos if info.get("success") is not None]
+        return sum(successes) / self.episodes if successes else None
 
     @property
     def steps_to_goal(self) -> float | None:
@@ -226,13 +226,13 @@ def play_on(
     """`play` on these environments, which have as many worlds as the rota has lanes. An episode's
     return is the mean of its agents'; with several `each` holds every one's own."""
     worlds, agents, episodes = envs.worlds, envs.agents, rota.episodes
-    seen = Seen(frames, envs)
+    stack = FrameStack(frames, envs)
     # of each episode that is over its agents' returns, its length and its last info
     over: dict[int, tuple[list[float], int, dict[str, Any]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)
     returns = np.zeros(envs.num_envs)
     # several agents of an episode draw by numbers of their own
-    own = np.repeat(np.arange(agents), worlds) * episodes
+    offset = np.repeat(np.arange(agents), worlds) * episodes
     while (number < episodes).any():
         if stop():
             raise Stopped
@@ -240,8 +240,8 @@ def play_on(
             watch(envs)
         lanes = np.array(envs.playing)
         mask = None if envs.mask is None else envs.mask[lanes]
-        address = (np.tile(number, agents) + own)[lanes]
-        envs.step(policy(seen.rows[lanes], mask, address, np.tile(step, agents)[lanes]))
+        address = (np.tile(number, agents) + offset)[lanes]
+        envs.step(policy(stack.rows[lanes], mask, address, np.tile(step, agents)[lanes]))
         step += 1
         returns[lanes] += np.where(envs.skipped, 0.0, envs.reward)[lanes]
         ended = {episode.env for episode in envs.finished}
@@ -249,7 +249,7 @@ def play_on(
         for w in np.flatnonzero(number < episodes).tolist():
             if not (w in ended or spent or step[w] == limit):
                 continue
-            info = told(envs.info[w], envs.place(w)) if envs.info else {}
+            info = checked_info(envs.info[w], envs.place(w)) if envs.info else {}
             over[int(number[w])] = returns[w::worlds].tolist(), int(step[w]), info
             if watch and not (envs.autoreset and w in ended):
                 watch(envs)
@@ -261,22 +261,24 @@ def play_on(
             returns[w::worlds] = 0.0
             if not envs.autoreset:
                 envs.play(w, int(number[w]))
-        seen.step()  # after the cuts, which are ends as any other
+        stack.step()  # after the cuts, which are ends as any other
     ended = [over[episode] for episode in sorted(over)]
-    each, lengths, infos = (list(part) for part in zip(*ended, strict=True))
-    means = [sum(own) / len(own) for own in each]
+    per_agent, lengths, infos = (list(part) for part in zip(*ended, strict=True))
+    means = [sum(offset) / len(offset) for offset in per_agent]
     if envs.multiagent:
-        return Score(means, lengths, cut=rota.cut, each=[tuple(own) for own in each])
+        return Score(means, lengths, cut=rota.cut, each=[tuple(offset) for offset in per_agent])
     return Score(means, lengths, infos, rota.cut)
 
 
-def told(info: dict[str, Any], place: str) -> dict[str, Any]:
+def checked_info(info: dict[str, Any], place: str) -> dict[str, Any]:
     """An episode's last info; whether it was a success may be said in any form of true and false,
     and None leaves it open."""
-    said = info.get("success")
-    if said is None:
+    success = info.get("success")
+    if success is None:
         return info
-    number = np.asarray(said)
+    number = np.asarray(success)
     if number.size != 1 or number.dtype.kind not in "biuf" or number.item() not in (0, 1):
-        raise EnvironmentFault(f"{place}: info['success'] is {said!r}, and must be True or False.")
+        raise EnvironmentFault(
+            f"{place}: info['success'] is {success!r}, and must be True or False."
+        )
     return info | {"success": bool(number.item())}

@@ -27,13 +27,13 @@ def film(
     for_writing(path, "--video")
     frames, rate = pictures(env_name, agent, policy, seed, limit)
     # a film that is there stays until the new one is whole
-    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         with writing(f"--video {path}"):
-            (write_gif if path.suffix == ".gif" else write_mp4)(beside, frames, rate)
-            beside.replace(path)
+            (write_gif if path.suffix == ".gif" else write_mp4)(temporary, frames, rate)
+            temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return len(frames)
 
 

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.kernels import kernel
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import ObsLayout
 from tenfold.memory.gathering import stack_frames
 from tenfold.memory.rows import FINAL, PENDING, STEP, TRUNCATED, copy_row
 
 
-class Seen:
+class FrameStack:
     """What a network is shown of environments: `rows`, their observations or the last k frames of
     each."""
 
     def __init__(self, frames: int, envs: Any) -> None:
         """`envs`: environments, or the lanes of one agent of theirs."""
         self.envs, self.rows = envs, envs.obs
-        self.frames = Frames(frames, envs.layout, envs.num_envs) if frames > 1 else None
+        self.frames = FrameRing(frames, envs.layout, envs.num_envs) if frames > 1 else None
         if self.frames:
             self.rows = self.frames.seen
             self.frames.begin(envs.obs)
@@ -48,7 +48,7 @@ class Seen:
             self.frames.begin(self.envs.obs)
 
 
-class Frames:
+class FrameRing:
     """A ring of a few rows for each lane, and `seen` [B, k, *shape], oldest frame first; an
     episode's first frame stands also for those before it."""
 
@@ -95,7 +95,7 @@ class Frames:
 def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Lanes in the middle of their episodes, of which some end and some do not move."""
     for lanes, frames, steps in ((1, 1, 3), (1, 5, 2), (3, 4, 30), (2, 3, 11)):
-        memory = Frames(frames, ObsLayout((2,), np.dtype(dtype), (2,), 1.0), lanes)
+        memory = FrameRing(frames, ObsLayout((2,), np.dtype(dtype), (2,), 1.0), lanes)
         memory.begin(rng.integers(0, 99, (lanes, 2)).astype(dtype))
         for left in range(steps, -1, -1):
             step = (

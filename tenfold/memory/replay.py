@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, key
-from tenfold.core.spaces import ObsLayout
 from tenfold.core.system import require_memory
 from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import add_rows
@@ -22,7 +22,7 @@ ROW_BYTES = 4 + 1 + 1  # reward, kind, ready
 
 
 @dataclass(frozen=True)
-class Batch:
+class ReplayBatch:
     """Arrays that every `sample` overwrites. `discount` is γⁿ, 0 where the episode terminated
     within the n steps."""
 
@@ -91,7 +91,7 @@ class Replay:
             (size, *layout.shape) if config.frames == 1 else (size, config.frames, *layout.shape)
         )
         self.use(
-            Batch(
+            ReplayBatch(
                 np.zeros(size, np.int64),
                 np.zeros(shape, layout.dtype),
                 np.zeros((size, reals), np.float32) if reals else np.zeros(size, np.int64),
@@ -108,7 +108,7 @@ class Replay:
         """The memories it is made of: itself."""
         return [self]
 
-    def use(self, batch: Batch) -> None:
+    def use(self, batch: ReplayBatch) -> None:
         """Batches are written into these arrays from now on."""
         self.batch = batch
         self.flat_obs, self.flat_next_obs = (
@@ -195,7 +195,7 @@ class Replay:
             first=first,
         )
 
-    def sample(self, beta: float = 1.0) -> Batch:
+    def sample(self, beta: float = 1.0) -> ReplayBatch:
         """A batch in the preallocated arrays; the next call overwrites it."""
         b = self.batch
         sample_rows(

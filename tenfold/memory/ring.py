@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.memory.shared import LINE, Segment, Signal, aligned, check_ordering
+from tenfold.memory.shared import LINE, SharedBuffer, SharedEvent, aligned, check_ordering
 
 Schema = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
 Row = dict[str, np.ndarray]
@@ -52,8 +52,8 @@ class Ring:
         }
         self.rows = rows
         self._place()
-        self.segment = Segment(SLOTS + rows * self.stride, f"a ring of {rows} rows")
-        self.data, self.space = Signal(), Signal()
+        self.segment = SharedBuffer(SLOTS + rows * self.stride, f"a ring of {rows} rows")
+        self.data, self.space = SharedEvent(), SharedEvent()
         self.words = self.segment.words()
         self.words[HEAD] = self.words[TAIL] = 0
         for sequence in self.sequences:

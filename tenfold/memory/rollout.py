@@ -6,8 +6,8 @@ the step brought. `discount` is γ, or 0 where the episode terminated; `boundary
 for any reason; `next_value` is the value of the TRUE next observation, at a time limit that of the
 final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
 
-Of a policy that remembers it holds what was remembered before and behind the current row, and in
-front of every sequence that is learned from. Without a memory every row is a sequence of its own.
+Of a policy with a memory it has the state before and behind the current row, and in front of every
+sequence that is learned from. Without a memory every row is a sequence of its own.
 """
 
 import math
@@ -17,23 +17,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenfold.core.kernels import kernel
+from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import require_memory
-from tenfold.ops.components import gae_components
 from tenfold.ops.returns import gae_into, gae_reference
+from tenfold.ops.rewards import gae_components
 from tenfold.ops.rollouts import episode_edges
 
 if TYPE_CHECKING:  # a type alone
     from tenfold.algorithms.ppo_settings import PPO
 
+ACTED = ("chosen", "real", "log_p", "value")  # of a row: how the policy acted
 SAVED = (
     "obs",
     "mask",
-    "chosen",
-    "real",
-    "log_p",
-    "value",
+    *ACTED,
     "next_value",
     "reward",
     "rewards",
@@ -41,21 +40,23 @@ SAVED = (
     "boundary",
     "weight",
 )
-REMEMBERED = ("memory", "following", "states")
+# what checkpoints call the states of a policy with a memory
+STATES = {"memory": "hidden", "following": "next_hidden", "states": "start_states"}
 
 
-def pieces_of(steps: int, lanes: int, minibatches: int) -> int:
-    """How many sequences the steps of a lane are learned from as: one; where there are fewer lanes
-    than minibatches, the least number of equal ones that is enough for all of these."""
+def sequences_per_env(steps: int, num_envs: int, minibatches: int) -> int:
+    """How many sequences the steps of an environment are learned from as: one; where there are
+    fewer environments than minibatches, the least number of equal ones that is enough for all of
+    these."""
     return next(
-        pieces
-        for pieces in range(1, steps + 1)
-        if steps % pieces == 0 and (pieces * lanes >= minibatches or pieces == steps)
+        count
+        for count in range(1, steps + 1)
+        if steps % count == 0 and (count * num_envs >= minibatches or count == steps)
     )
 
 
-class Rollout:
-    """T steps of B environments; `count` of them are there."""
+class RolloutBuffer:
+    """T steps of B environments, of which `count` are filled."""
 
     def __init__(
         self,
@@ -65,11 +66,11 @@ class Rollout:
         num_envs: int,
         masked: bool,
         weights: np.ndarray | None = None,
-        held: int = 0,
+        hidden_size: int = 0,
     ) -> None:
         """`weights` of the rewards' components, where there are any: values then have columns, the
-        total's and theirs. `held`: numbers that the policy remembers of a lane; then sequences are
-        learned from, whole."""
+        total's and theirs. `hidden_size`: numbers that the networks remember of an environment;
+        then whole sequences are learned from."""
         t, b = config.horizon, num_envs
         columns = () if weights is None else (1 + len(weights),)
         numbers = layout.size + len(actions.low) + 9 + 5 * math.prod(columns)
@@ -78,9 +79,8 @@ class Rollout:
             "A rollout",
             "agent.horizon or num_envs",
         )
-        self.obs = np.zeros(
-            (t, b, *layout.shape), np.float32 if config.normalize_obs else layout.dtype
-        )
+        obs_dtype = np.float32 if config.normalize_obs else layout.dtype
+        self.obs = np.zeros((t, b, *layout.shape), obs_dtype)
         self.mask = np.zeros((t, b, actions.options if masked else 0), np.bool_)
         self.chosen = np.zeros((t, b, len(actions.sizes)), np.int64)
         self.real = np.zeros((t, b, len(actions.low)), np.float32)
@@ -94,12 +94,13 @@ class Rollout:
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
         self.minibatches = config.parts(t * b)
-        self.pieces = pieces_of(t, b, self.minibatches) if held else t  # sequences of a lane
-        self.length = t // self.pieces  # rows of a sequence
-        self.order = np.zeros(self.pieces * b, np.int64)  # of the sequences: number piece·B + lane
-        self.held = held
-        self.memory, self.following = np.zeros((2, b, held), np.float32)
-        self.states = np.zeros((self.pieces, b, held), np.float32)
+        per_env = sequences_per_env(t, b, self.minibatches) if hidden_size else t
+        self.sequence_length = t // per_env
+        # of the sequences, in which order an epoch learns from them; number k·B + environment
+        self.order = np.zeros(per_env * b, np.int64)
+        self.hidden_size = hidden_size
+        self.hidden, self.next_hidden = np.zeros((2, b, hidden_size), np.float32)
+        self.start_states = np.zeros((per_env, b, hidden_size), np.float32)
         self.gamma, self.lam = config.gamma, config.lam
         self.scale, self.normalize = config.reward_scale, config.normalize_advantage
 
@@ -108,9 +109,30 @@ class Rollout:
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     @property
+    def horizon(self) -> int:
+        return len(self.obs)
+
+    @property
     def left(self) -> int:
         """Rows that are still to come before learning."""
-        return len(self.obs) - int(self.count[0])
+        return self.horizon - int(self.count[0])
+
+    def begin_row(self, obs: np.ndarray, mask: np.ndarray | None) -> None:
+        """What is acted on, into the current row."""
+        t = int(self.count[0])
+        self.obs[t] = obs
+        if mask is not None:
+            self.mask[t] = mask
+
+    def acted(self) -> dict[str, np.ndarray]:
+        """The arrays of the current row that say how actors acted."""
+        states = {"memory": self.hidden, "following": self.next_hidden} if self.hidden_size else {}
+        return {name: getattr(self, name)[self.count[0]] for name in ACTED} | states
+
+    def forget(self) -> None:
+        """Drops the rows that are there."""
+        self.count[0] = 0
+        self.hidden[:] = 0  # actors elsewhere bring their states
 
     def add(
         self,
@@ -139,17 +161,18 @@ class Rollout:
         if components is not None:
             self.rewards[t, :, 0] = self.reward[t]
             np.multiply(components, self.scale, out=self.rewards[t, :, 1:])
-        if self.held:
-            remember(t, self.length, self.boundary, self.memory, self.following, self.states)
+        if self.hidden_size:
+            states = (self.hidden, self.next_hidden, self.start_states)
+            advance_states(t, self.sequence_length, self.boundary, *states)
         self.count[0] += 1
         return t
 
     def rows_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The places of the rows of some sequences, time by time."""
-        lanes = self.obs.shape[1]
-        piece, lane = np.divmod(numbers, lanes)
-        first = piece * self.length * lanes + lane
-        return (first + lanes * np.arange(self.length)[:, None]).ravel()
+        """The indices of the rows of some sequences, time by time."""
+        num_envs = self.obs.shape[1]
+        k, env = np.divmod(numbers, num_envs)
+        first = k * self.sequence_length * num_envs + env
+        return (first + num_envs * np.arange(self.sequence_length)[:, None]).ravel()
 
     def finish(self, last_value: np.ndarray) -> None:
         """Advantages and targets, given the values of the observations acted on next."""
@@ -194,16 +217,16 @@ class Rollout:
 
     def state(self) -> dict[str, np.ndarray]:
         """The rows that are there."""
-        there = int(self.count[0])
-        held = {name: getattr(self, name) for name in REMEMBERED} if self.held else {}
-        return {"count": self.count} | {name: getattr(self, name)[:there] for name in SAVED} | held
+        rows = {name: getattr(self, name)[: int(self.count[0])] for name in SAVED}
+        states = {name: getattr(self, array) for name, array in STATES.items()}
+        return {"count": self.count} | rows | (states if self.hidden_size else {})
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self.count[:] = state["count"]
         for name in SAVED:
             getattr(self, name)[: int(self.count[0])] = state[name]
-        for name in REMEMBERED if self.held else ():
-            getattr(self, name)[...] = state[name]
+        for name, array in STATES.items() if self.hidden_size else ():
+            getattr(self, array)[...] = state[name]
 
 
 def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -233,31 +256,32 @@ def store_step(
     return reward, discount, boundary, weight
 
 
-def remember_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for t, length, b, held in ((0, 3, 1, 2), (3, 3, 4, 5), (4, 3, 4, 1), (5, 6, 2, 3)):
-        memory, following = rng.normal(size=(2, b, held)).astype(dtype)
-        states = rng.normal(size=(6 // length, b, held)).astype(dtype)
-        yield t, length, (rng.random((6, b)) < 0.5).astype(dtype), memory, following, states
+def states_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for t, length, b, size in ((0, 3, 1, 2), (3, 3, 4, 5), (4, 3, 4, 1), (5, 6, 2, 3)):
+        hidden, next_hidden = rng.normal(size=(2, b, size)).astype(dtype)
+        start_states = rng.normal(size=(6 // length, b, size)).astype(dtype)
+        boundary = (rng.random((6, b)) < 0.5).astype(dtype)
+        yield t, length, boundary, hidden, next_hidden, start_states
 
 
-def remember_reference(t, length, boundary, memory, following, states):
-    """What is remembered behind row t: nothing where an episode ended with it. In front of the
-    first row of a sequence it is kept."""
+def advance_states_reference(t, length, boundary, hidden, next_hidden, start_states):
+    """The recurrent states behind row t: zeros where an episode ended with it. Those in front of
+    the first row of a sequence are kept."""
     if t % length == 0:
-        states[t // length] = memory
-    memory[:] = np.where(boundary[t][:, None] > 0, 0, following)
-    return memory, states
+        start_states[t // length] = hidden
+    hidden[:] = np.where(boundary[t][:, None] > 0, 0, next_hidden)
+    return hidden, start_states
 
 
-@pair(remember_reference, remember_examples)
+@pair(advance_states_reference, states_examples)
 @kernel
-def remember(t, length, boundary, memory, following, states):
-    for b in range(memory.shape[0]):
-        for k in range(memory.shape[1]):
+def advance_states(t, length, boundary, hidden, next_hidden, start_states):
+    for b in range(hidden.shape[0]):
+        for k in range(hidden.shape[1]):
             if t % length == 0:
-                states[t // length, b, k] = memory[b, k]
-            memory[b, k] = np.float32(0) if boundary[t, b] > 0 else following[b, k]
-    return memory, states
+                start_states[t // length, b, k] = hidden[b, k]
+            hidden[b, k] = np.float32(0) if boundary[t, b] > 0 else next_hidden[b, k]
+    return hidden, start_states
 
 
 def finish_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -1,13 +1,19 @@
-"""Memory and signals that processes share: anonymous, handed to spawned children by handle, gone
-with the last who holds them.
+"""Memory, events and weights that processes share: anonymous, handed to spawned children by handle,
+freed with the last process that holds them.
 
-A `Segment` is a memfd that is mapped: it has no name, so nothing can be left behind in /dev/shm,
-whoever is killed. A `Signal` is an eventfd: whoever waits for one sleeps in the kernel. Both travel
-in the arguments of a spawned Process and nowhere else.
+A `SharedBuffer` is a mapped memfd. It has no name, so a killed process leaves nothing in /dev/shm.
+A `SharedEvent` is an eventfd: a waiting process sleeps in the kernel. Both travel in the arguments
+of a spawned Process and nowhere else.
 
-Arrays on a segment are made by `Segment.array` (np.frombuffer): they hold the mapping open, so it
-cannot vanish under them. Never np.ndarray(buffer=…) or torch.frombuffer on it, which do not, and
-crash the process after `close`; torch.from_numpy of an array made here is safe.
+Arrays on a buffer are made by `SharedBuffer.array` (np.frombuffer): they keep the mapping open, so
+it cannot vanish under them. Never use np.ndarray(buffer=…) or torch.frombuffer on it: they do not,
+and crash the process after `close`; torch.from_numpy of an array made here is safe.
+
+`SharedWeights` is one flat float32 vector with a version number, in two copies. Version v lies in
+copy v mod 2. The learner writes v + 1 into the other copy and publishes the number afterwards, so a
+reader of v is not disturbed. A reader so slow that v + 2 is begun meanwhile sees it by the copy's
+lock (2v when it holds version v, odd while it is written) and reads again. This relies on x86-64's
+order of stores, like `memory.ring`.
 """
 
 import fcntl
@@ -48,7 +54,7 @@ def check_ordering() -> None:
         )
 
 
-class Segment:
+class SharedBuffer:
     """`size` bytes (rounded up to cache lines), zero-copy in every process that was handed it;
     filled with POISON."""
 
@@ -72,7 +78,7 @@ class Segment:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Segment.attach, (handle_of(self.fd, "A Segment"), self.size)
+        return SharedBuffer.attach, (handle_of(self.fd, "A Segment"), self.size)
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """A view from byte `offset` on. It keeps the memory mapped as long as it lives."""
@@ -110,7 +116,7 @@ class Segment:
             self.close()
 
 
-class Signal:
+class SharedEvent:
     """A bell that one process rings and another waits for, asleep. What counts is told elsewhere;
     the bell only wakes."""
 
@@ -124,7 +130,7 @@ class Signal:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Signal.attach, (handle_of(self.fd, "A Signal"),)
+        return SharedEvent.attach, (handle_of(self.fd, "A Signal"),)
 
     def fileno(self) -> int:
         return self.fd
@@ -193,3 +199,96 @@ def handle_of(fd: int, what: str) -> Any:
     if fd < 0:
         raise ValueError(f"{what} was closed before it was handed to a child.")
     return reduction.DupFd(fd)
+
+
+WORD = 8
+FLOAT = np.dtype(np.float32)
+VERSION = 0  # the newest version that can be read; 0: none yet
+LOCK, STEP = 0, 1  # words of a copy, from its own line on
+TRIES = 10_000  # then the learner does nothing but publish, and that is a mistake
+
+
+class SharedWeights:
+    """Parameters of `shape` (the flat buffer's), with the global step at which they were
+    published."""
+
+    def __init__(self, shape: int | tuple[int, ...]) -> None:
+        check_ordering()
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.bytes = aligned(4 * int(np.prod(self.shape)))
+        self.segment = SharedBuffer(3 * LINE + 2 * self.bytes, "weights")
+        self._map()
+        self.words[VERSION] = 0
+        for lock, _ in self.places:
+            self.words[lock] = self.words[lock + STEP] = 0
+
+    def _map(self) -> None:
+        self.words = self.segment.words()
+        # of each copy: its first word, its parameters
+        self.places = [
+            (
+                (1 + copy) * LINE // WORD,
+                self.segment.array(3 * LINE + copy * self.bytes, self.shape, np.float32),
+            )
+            for copy in (0, 1)
+        ]
+        self.version = self.step = 0  # what this process read last
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "bytes": self.bytes, "segment": self.segment}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._map()
+
+    @property
+    def newest(self) -> int:
+        """The version that `read` would give."""
+        return self.words[VERSION]
+
+    def publish(self, flat: np.ndarray, step: int) -> int:
+        """Makes `flat` the newest version, at global step `step`; returns the version."""
+        if flat.shape != self.shape or flat.dtype != FLOAT:
+            raise ValueError(
+                f"weights are {flat.dtype} of shape {flat.shape}, and float32 of shape "
+                f"{self.shape} is published."
+            )
+        words = self.words
+        version = words[VERSION] + 1
+        lock, copy = self.places[version & 1]
+        words[lock] = 2 * version - 1
+        copy[...] = flat
+        words[lock + STEP] = step
+        words[lock] = 2 * version
+        words[VERSION] = version
+        return version
+
+    def read(self, into: np.ndarray) -> tuple[int, int] | None:
+        """(version, step) of the newest parameters, copied into `into`; None when they are those
+        read last."""
+        words = self.words
+        version = words[VERSION]
+        if version == self.version:
+            return None
+        if into.shape != self.shape or into.dtype != FLOAT:
+            raise ValueError(
+                f"weights of shape {self.shape} in float32 cannot be read into {into.dtype} of "
+                f"shape {into.shape}."
+            )
+        for _ in range(TRIES):
+            lock, copy = self.places[version & 1]
+            if words[lock] == 2 * version:
+                into[...] = copy
+                step = words[lock + STEP]
+                if words[lock] == 2 * version:
+                    self.version, self.step = version, step
+                    return version, step
+            version = words[VERSION]
+        raise RuntimeError(
+            f"Weights changed {TRIES:,} times while they were read: publish them less often."
+        )
+
+    def close(self) -> None:
+        self.places = []
+        self.words.release()
+        self.segment.close()

@@ -19,7 +19,7 @@ Tensors = dict[str, torch.Tensor]
 DEPTH = 3  # slots: one being filled, one on its way, one whose kernels run
 
 
-class Slot:
+class PinnedSlot:
     """Pinned buffers by name, and the event after which they may be written to again."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Staging:
 
     def __init__(self, device: str | torch.device, depth: int = DEPTH) -> None:
         self.device = torch.device(device)
-        self.slots = [Slot() for _ in range(depth)]
+        self.slots = [PinnedSlot() for _ in range(depth)]
         self.count = 0
 
     @property
@@ -63,7 +63,7 @@ class Staging:
         slot.sent = self.mark()
         return found
 
-    def buffer(self, slot: Slot, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
+    def buffer(self, slot: PinnedSlot, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
         """The slot's memory of this name, as this shape; a larger one where it does not fit."""
         size = torch.Size(shape).numel()
         own = slot.buffers.get(name)
@@ -89,7 +89,7 @@ Shapes = dict[str, tuple[tuple[int, ...], Any]]  # shape and NumPy type by name
 ALIGNED = 16  # bytes
 
 
-class Parcel:
+class StagingBuffer:
     """Arrays of fixed shapes that always arrive at the same place on a device, all in one copy:
     `there[k]` are those of the k-th of `count` equal parts, by name, for work that was recorded
     with them.

@@ -18,8 +18,7 @@ from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import ACTIVATIONS
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
-from tenfold.ops.nodes import NodeOutputs
-from tenfold.ops.segments import Graphs, rows, segment_softmax, segment_sum
+from tenfold.ops.segments import Graphs, NodeOutputs, rows, segment_softmax, segment_sum
 
 LOG_STD_LIMIT = 2.0  # of a learned deviation, above; below it is the setting `least_std`
 
@@ -97,6 +96,7 @@ class GraphNetwork(FlatModule):
     lie in `size.nodes` places for every graph, those of nodes that are not there are 0."""
 
     critic = None  # of state and action, as other policies may have one
+    state_size = hidden_size = 0  # it has no memory
 
     def __init__(
         self, size: GraphSize, outputs: GraphOutputs, net: PolicyNet, columns: int, least_std: float
@@ -170,8 +170,17 @@ class GraphNetwork(FlatModule):
         value = self.value_head(token)
         return value if self.columns else value.squeeze(-1)
 
-    def values(self, graphs: Graphs) -> torch.Tensor:
+    def values(self, graphs: Graphs, state: torch.Tensor) -> torch.Tensor:
         return self.values_of(self.encode(graphs)[1])
+
+    def step(
+        self, graphs: Graphs, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `PolicyNetwork` has it."""
+        return *self(graphs), state
+
+    def policy_step(self, graphs: Graphs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self(graphs)[0], state
 
     def forward(self, graphs: Graphs) -> tuple[torch.Tensor, torch.Tensor]:
         h, token = self.encode(graphs)

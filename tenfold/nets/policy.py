@@ -57,6 +57,8 @@ class PolicyNetwork(FlatModule):
     Parameters in this order: deviations, policy, value, critic (of observation and one-hot action,
     where there is one)."""
 
+    state_size = hidden_size = 0  # numbers that the policy, and both networks, remember
+
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -121,7 +123,21 @@ class PolicyNetwork(FlatModule):
         x = self.scaled(obs)
         return self.policy(x), self.valued(self.value(x))
 
-    def values(self, obs: torch.Tensor) -> torch.Tensor:
+    # one step of each environment; a network without a memory passes the empty state on
+
+    def step(
+        self, obs: torch.Tensor, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(logits and means, values, next state) for states [B, hidden_size]."""
+        return *self(obs), state
+
+    def policy_step(
+        self, obs: torch.Tensor, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The policy alone, for states [B, state_size]: (logits and means, next state)."""
+        return self.policy(self.scaled(obs)), state
+
+    def values(self, obs: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         return self.valued(self.value(self.scaled(obs)))
 
     def valued(self, output: torch.Tensor) -> torch.Tensor:

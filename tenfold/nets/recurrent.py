@@ -44,7 +44,7 @@ class Memory(nn.Module):
         assert net.memory
         self.size = net.memory.size
         self.gates = LSTM_GATES if isinstance(net.memory, LSTM) else GRU_GATES
-        self.held = self.size * net.memory.kinds  # numbers of a state
+        self.state_size = self.size * net.memory.kinds
         rows = self.gates * self.size
         self.weight_ih = nn.Parameter(torch.zeros(rows, inputs))
         self.weight_hh = nn.Parameter(torch.zeros(rows, self.size))
@@ -54,8 +54,8 @@ class Memory(nn.Module):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, keep: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        own = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return recur(x, state, keep, *own)
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return recur(x, state, keep, *weights)
 
 
 class MemoryTower(nn.Module):
@@ -73,7 +73,7 @@ class MemoryTower(nn.Module):
     def forward(
         self, rows: torch.Tensor, state: torch.Tensor, keep: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows [T·B, …], states [B, held], keep [T, B] -> (outputs [T·B, …], states behind)."""
+        """Rows [T·B, …], states [B, S], keep [T, B] -> (outputs [T·B, …], states behind)."""
         x = rows
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
@@ -95,9 +95,14 @@ class RecurrentNetwork(PolicyNetwork):
         return MemoryTower(shape, outputs, net)
 
     @property
-    def held(self) -> int:
-        """Numbers of a state."""
-        return self.policy.memory.held + self.value.memory.held
+    def state_size(self) -> int:  # type: ignore[override]
+        """Numbers that the policy remembers."""
+        return self.policy.memory.state_size
+
+    @property
+    def hidden_size(self) -> int:  # type: ignore[override]
+        """Numbers that both remember."""
+        return self.state_size + self.value.memory.state_size
 
     def initialise(self, seed: int, std: float) -> "RecurrentNetwork":
         """As without a memory; a memory's matrices are orthogonal, and an LSTM begins by keeping
@@ -108,8 +113,8 @@ class RecurrentNetwork(PolicyNetwork):
             nonlocal used
             noise = fill_normal(stream, used, np.zeros(weight.numel()))
             used += noise.size
-            found = orthogonal(noise.reshape(len(weight), -1)) * gain
-            weight.copy_(torch.from_numpy(found).view_as(weight))
+            matrix = orthogonal(noise.reshape(len(weight), -1)) * gain
+            weight.copy_(torch.from_numpy(matrix).view_as(weight))
 
         with torch.no_grad():
             for tower, gain in ((self.policy, POLICY_GAIN), (self.value, VALUE_GAIN)):
@@ -128,21 +133,27 @@ class RecurrentNetwork(PolicyNetwork):
         return self
 
     def forward(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        output, value, _ = self.remember(obs)
+        output, value, _ = self.unroll(obs)
         return output, value
 
-    def remember(self, given: Sequences) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def unroll(self, obs: Sequences) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(logits and means, values, the states behind the last rows)."""
-        x, split = self.scaled(given.rows), self.policy.memory.held
-        output, of_policy = self.policy(x, given.state[:, :split], given.keep)
-        value, of_value = self.value(x, given.state[:, split:], given.keep)
-        return output, self.valued(value), torch.cat([of_policy, of_value], -1)
+        x, split = self.scaled(obs.rows), self.state_size
+        output, policy_state = self.policy(x, obs.state[:, :split], obs.keep)
+        value, value_state = self.value(x, obs.state[:, split:], obs.keep)
+        return output, self.valued(value), torch.cat([policy_state, value_state], -1)
 
-    def values(self, obs: Any) -> torch.Tensor:
-        split = self.policy.memory.held
-        value, _ = self.value(self.scaled(obs.rows), obs.state[:, split:], obs.keep)
+    def step(
+        self, obs: torch.Tensor, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.unroll(one_step(obs, state))
+
+    def policy_step(
+        self, obs: torch.Tensor, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.policy(self.scaled(obs), state, one_step(obs, state).keep)
+
+    def values(self, obs: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        value_state = state[:, self.state_size :]
+        value, _ = self.value(self.scaled(obs), value_state, one_step(obs, state).keep)
         return self.valued(value)
-
-    def says(self, given: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
-        """The policy alone, for states [B, policy's numbers]: (logits and means, states)."""
-        return self.policy(self.scaled(given.rows), given.state, given.keep)

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import ObservationError
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 
 F64, I64, F32, I32, U8, I8 = range(6)  # what compiled code reads
 CODES = {

@@ -18,8 +18,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.kernels import kernel
+from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import observation_layout
 from tenfold.ops.moments import (
     CLIP,
     EPSILON,

@@ -4,7 +4,7 @@ checkpoints (safetensors), and a card. Nothing in it is pickled.
 Whoever opens one may have it from anybody. So only files with names that are known here are taken
 out, into a new folder, by names that are ours; sizes are limited before and while they are read;
 every file must have the digest that `pack.json` says; YAML has no tags and no aliases. What the
-settings name is imported only where the user trusts them (`config.trust`).
+settings name is imported only where the user trusts them (`config.files`).
 """
 
 import hashlib
@@ -64,8 +64,8 @@ def opened(path: Path) -> Iterator[Path]:
     if not path.is_file():
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
-        folder = Path(place) / "run"
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as parent:
+        folder = Path(parent) / "run"
         unpack(path, folder)
         try:
             yield folder
@@ -114,18 +114,18 @@ def unpack(path: Path, folder: Path) -> None:
 
 def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
     """By name, all of them ours."""
-    found: dict[str, zipfile.ZipInfo] = {}
-    listed = archive.infolist()
-    if len(listed) > ENTRIES:
-        raise UserError(f"{path} holds {len(listed):,} files, more than any archive of a run.")
-    for entry in listed:
+    entries: dict[str, zipfile.ZipInfo] = {}
+    infos = archive.infolist()
+    if len(infos) > ENTRIES:
+        raise UserError(f"{path} holds {len(infos):,} files, more than any archive of a run.")
+    for entry in infos:
         name, weights = entry.filename, WEIGHTS.fullmatch(entry.filename)
         limit = LIMITS.get(name, 0)
         mode = entry.external_attr >> 16
         if not (weights or limit) or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG)):
-            raise UserError(f"{path} holds {shown(name)}, which is no file of a packed run.")
-        if name in found:
-            raise UserError(f"{path} holds {shown(name)} twice.")
+            raise UserError(f"{path} holds {quoted(name)}, which is no file of a packed run.")
+        if name in entries:
+            raise UserError(f"{path} holds {quoted(name)} twice.")
         if entry.flag_bits & 1:
             raise UserError(f"{path} is encrypted, which archives of runs are not.")
         forms = FORMS[:1] if weights else FORMS
@@ -137,10 +137,10 @@ def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.Z
                 f"{path} holds {name} of {entry.file_size:,} bytes, more than the {limit:,} that "
                 "are read."
             )
-        found[name] = entry
-    if lost := [name for name in REQUIRED if name not in found]:
+        entries[name] = entry
+    if lost := [name for name in REQUIRED if name not in entries]:
         raise UserError(f"{path} is no archive of a run: it has no {lost[0]}.")
-    return found
+    return entries
 
 
 def extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> str:
@@ -185,21 +185,21 @@ def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> dic
     try:
         about = parsed(content)
     except ValueError as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"{path} is damaged: {MANIFEST} cannot be read ({words}).") from None
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged: {MANIFEST} cannot be read ({reason}).") from None
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise UserError(f"{path} is no archive of a run: {MANIFEST} does not say so.")
     if about.get("format") != FORMAT:
         raise UserError(
-            f"{path} is an archive of format {shown(about.get('format'))}, and this tenfold reads "
-            f"{FORMAT}: use a newer one."
+            f"{path} is an archive of format {quoted(about.get('format'))}, and this tenfold "
+            f"reads {FORMAT}: use a newer one."
         )
     if wrong := misfit(about, PACK):
         raise UserError(f"{path} is damaged: in {MANIFEST} {wrong}.")
     expected = about["files"]
     for name in sorted({*expected, *digests} - {MANIFEST}):
         if expected.get(name) != digests.get(name):
-            raise UserError(f"{path} is damaged: {shown(name)} is not what {MANIFEST} says it is.")
+            raise UserError(f"{path} is damaged: {quoted(name)} is not what {MANIFEST} says it is.")
     return about
 
 
@@ -214,12 +214,12 @@ def require_plain_yaml(path: Path, file: Path) -> None:
             tagged = getattr(event, "tag", None) or getattr(event, "anchor", None)
             if tagged or isinstance(event, yaml.AliasEvent) or depth > DEPTH:
                 raise UserError(
-                    f"{path}: its config.yaml has a tag or an alias ({shown(tagged or '*')}), or "
-                    "is too deep: it was not written by tenfold."
+                    f"{path}: its config.yaml has a tag or an alias ({quoted(tagged or '*')}), "
+                    "or is too deep: it was not written by tenfold."
                 )
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"{path}: its config.yaml is no YAML ({words:.200}).") from None
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: its config.yaml is no YAML ({reason:.200}).") from None
 
 
 def keep_written(folder: Path, path: Path) -> Path:
@@ -239,7 +239,7 @@ def keep_written(folder: Path, path: Path) -> Path:
     return kept
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """What somebody else wrote, as a sentence can show it: no control characters, not long."""
-    words = ascii(value)
-    return words if len(words) <= 80 else f"{words[:79]}…"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -167,42 +167,42 @@ def words_for(column: str) -> str:
 
 
 def lines_of(
-    group: Group, curve: Curve, name: str, colour: int, run: str = "", each: bool = True
+    group: Group, curve: Curve, name: str, colour: int, run: str = "", with_members: bool = True
 ) -> list[Line]:
     """A column of a group: of one run with a band from the least to the most (of evaluations one
     deviation), of several their interquartile mean with its interval, and every one of them."""
-    found = {
-        called: course
-        for called, digest in group.digests.items()
+    courses = {
+        names: course
+        for names, digest in group.digests.items()
         if (course := digest.courses.get((curve.kind, curve.column)))
     }
-    if not found:
+    if not courses:
         return []
     if len(group.digests) == 1:
-        steps, middle, *band = next(iter(found.values())).points()
+        steps, middle, *band = next(iter(courses.values())).points()
         spread = spread_of(group.members[0], curve)
         if spread is not None and len(spread) == len(middle):
             band = [middle - spread, middle + spread]
         wide = bool(np.any(band[0] < band[1]))
         return [Line(name, steps, middle, (band[0], band[1]) if wide else None, colour, run=run)]
-    steps, values = aligned(list(found.values()))
+    steps, values = aligned(list(courses.values()))
     if not steps.size:
         return []
     band = bootstrap_interval(values) if len(values) >= LEAST else None
     whole = Line(name, steps, interquartile_mean(values), band, colour, run=run)
-    called, stride = list(found), -(-len(found) // EACH)
+    names, stride = list(courses), -(-len(courses) // EACH)
     thin = [
-        Line(f"{called[k]}, {name}", steps, values[k], None, colour, THIN, run)
-        for k in range(0, len(called), stride)
-        if each
+        Line(f"{names[k]}, {name}", steps, values[k], None, colour, THIN, run)
+        for k in range(0, len(names), stride)
+        if with_members
     ]
     return [*thin, whole]
 
 
 def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
     """One deviation of what is a mean itself."""
-    beside = {"mean_return": "std_return"}.get(curve.column, f"{curve.column}/std")
-    course = digest.courses.get((curve.kind, beside))
+    column = {"mean_return": "std_return"}.get(curve.column, f"{curve.column}/std")
+    course = digest.courses.get((curve.kind, column))
     return course.points()[1] if course else None
 
 
@@ -237,14 +237,14 @@ def shared_curve(groups: Sequence[Group], curves: Sequence[Curve]) -> Curve:
 
 
 def panels(
-    groups: Sequence[Group], kind: str, along: str, wanted: Callable[[str], bool]
+    groups: Sequence[Group], kind: str, along: str, include: Callable[[str], bool]
 ) -> list[Chart]:
     """A small chart for each column that is `wanted`: losses, KL, entropy, ε, …"""
     names = dict.fromkeys(
         name for group in groups for digest in group.members for name in digest.names(kind)
     )
-    found = []
-    for name in filter(wanted, names):
+    charts = []
+    for name in filter(include, names):
         curve = Curve(kind, name, "C0", words_for(name))
         lines = [
             line
@@ -255,12 +255,12 @@ def panels(
                 group.name if len(groups) > 1 else curve.label,
                 number,
                 group.name if len(groups) > 1 else "",
-                each=False,
+                with_members=False,
             )
         ]
         if lines:
-            found.append(Chart(curve.label, lines, along, log=spans_decades(lines), small=True))
-    return found
+            charts.append(Chart(curve.label, lines, along, log=spans_decades(lines), small=True))
+    return charts
 
 
 def spans_decades(lines: Iterable[Line]) -> bool:
@@ -297,29 +297,33 @@ def evaluation_panels(groups: Sequence[Group], along: str) -> list[Chart]:
 def histograms(groups: Sequence[Group]) -> list[Chart]:
     """Returns and lengths of episodes: of one group by quarters of training, of several in the
     last quarter in which all have any."""
-    found = []
-    for words, name in (("return of an episode", "returns"), ("length of an episode", "lengths")):
-        own = [merged([getattr(digest, name) for digest in group.members]) for group in groups]
-        if not all(one.counts.size for one in own):
+    charts = []
+    for label, name in (("return of an episode", "returns"), ("length of an episode", "lengths")):
+        merged_runs = [
+            merged([getattr(digest, name) for digest in group.members]) for group in groups
+        ]
+        if not all(one.counts.size for one in merged_runs):
             continue
         if len(groups) == 1:
             lines = [
-                bars(own[0], part, QUARTER[part], part)
+                bars(merged_runs[0], part, QUARTER[part], part)
                 for part in range(QUARTERS)
-                if own[0].counts[part].any()
+                if merged_runs[0].counts[part].any()
             ]
-            title = f"{words}, by quarters of training"
+            title = f"{label}, by quarters of training"
         else:
-            there = [k for k in range(QUARTERS) if all(one.counts[k].any() for one in own)]
-            if not there:
+            quarters = [
+                k for k in range(QUARTERS) if all(one.counts[k].any() for one in merged_runs)
+            ]
+            if not quarters:
                 continue
             lines = [
-                bars(one, there[-1], group.name, number, group.name)
-                for number, (group, one) in enumerate(zip(groups, own, strict=True))
+                bars(one, quarters[-1], group.name, number, group.name)
+                for number, (group, one) in enumerate(zip(groups, merged_runs, strict=True))
             ]
-            title = f"{words}, {QUARTER[there[-1]]} of training"
-        found.append(Chart(title, lines, words, "share of episodes", small=True))
-    return found
+            title = f"{label}, {QUARTER[quarters[-1]]} of training"
+        charts.append(Chart(title, lines, label, "share of episodes", small=True))
+    return charts
 
 
 def bars(one: Histogram, part: int, name: str, colour: int, run: str = "") -> Line:

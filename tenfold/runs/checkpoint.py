@@ -156,9 +156,9 @@ class Checkpoints:
         # of a damaged one eval says so, to whoever asks for it
         with contextlib.suppress(CheckpointError):
             for path in filter(Path.exists, (best, before)):
-                about = self.read_state(path, POLICY)[1]
-                own = about.get("score", score)
-                if about["step"] > step or (about["step"] == step and own != score):
+                note = self.read_state(path, POLICY)[1]
+                saved_score = note.get("score", score)
+                if note["step"] > step or (note["step"] == step and saved_score != score):
                     path.unlink()
             if before.exists() and not best.exists():
                 before.replace(best)
@@ -225,14 +225,14 @@ class Checkpoints:
         damaged: list[Path] = []
         for step in reversed(self.steps()):
             try:
-                found = self.read(step)
+                checkpoint = self.read(step)
             except CheckpointError as error:
                 complaints.append(f"{error} It was set aside as {self.path(step).name}.damaged.")
                 damaged.append(self.path(step))
                 continue
             for path in damaged:
                 set_aside(path)
-            arrays, rows, note = found
+            arrays, rows, note = checkpoint
             self.chain = note["rows"]
             self.heads = np.array(note["rows"][-1]["heads"]) if note["rows"] else None
             self.saved = None if note["owes_evaluation"] else (step, note["metrics_bytes"])
@@ -287,13 +287,13 @@ class Checkpoints:
         newest: CheckpointError | None = None
         for step in reversed(steps):
             try:
-                found = self.read_policy(self.path(step))
+                policy = self.read_policy(self.path(step))
             except CheckpointError as error:
                 newest = newest or error
                 continue
             if newest:
-                words = f"Note: {newest} The one of step {step:,} is taken instead."
-                print(words, file=sys.stderr)
-            return found
+                note = f"Note: {newest} The one of step {step:,} is taken instead."
+                print(note, file=sys.stderr)
+            return policy
         assert newest
         raise newest

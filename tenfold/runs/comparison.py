@@ -53,16 +53,16 @@ def write_comparison(
     by_env: dict[str, list[Group]] = {}
     for group in groups:
         by_env.setdefault(group.run.env, []).append(group)
-    ends = {env: common_end(own) for env, own in by_env.items()}
+    ends = {env: common_end(members) for env, members in by_env.items()}
     sections = [Section("", overview(groups, out, ends)), settings_differing(groups)]
-    for env, own in by_env.items():
+    for env, members in by_env.items():
         if len(by_env) > 1:
             sections.append(Section(env, ""))
-        sections += compared(own, ends[env])
+        sections += compared(members, ends[env])
     everyone = [digest for group in groups for digest in group.members]
     sections += [Section("Left out", "".join(map(paragraph, left_out)))] if left_out else []
-    told = {group.name: words for group in groups if (words := "; ".join(engines(group)))}
-    sections += [Section("Engine", table(told))] if told else []
+    engine_texts = {group.name: text for group in groups if (text := "; ".join(engines(group)))}
+    sections += [Section("Engine", table(engine_texts))] if engine_texts else []
     sections += [Section("", paragraph(*damaged(everyone).values()))] if damaged(everyone) else []
     title = f"{len(groups)} experiments: {', '.join(group.name for group in groups)}"
     return write(out, title, sections, live)
@@ -96,31 +96,33 @@ def overview(groups: Sequence[Group], out: Path, ends: Mapping[str, float]) -> s
     for group in groups:
         step = min(ends_of(group), default=0)
         end = ends[group.run.env]
-        told = [
-            number.told(float(interquartile_mean(own)))
+        scores = [
+            number.told(float(interquartile_mean(values)))
             for measure, number in MEASURES.items()
-            if (own := scores_of(group, end, measure)) is not None
+            if (values := scores_of(group, end, measure)) is not None
         ]
-        there = (group.path / "report.html").absolute()
-        linked = there.exists() and there.is_relative_to(near)
-        name = Link(group.name, str(there.relative_to(near))) if linked else group.name
+        page = (group.path / "report.html").absolute()
+        linked = page.exists() and page.is_relative_to(near)
+        name = Link(group.name, str(page.relative_to(near))) if linked else group.name
         count = len(group.members)
-        words = f"{count} seed{'s' * (count > 1)}"
+        seeds = f"{count} seed{'s' * (count > 1)}"
         far = f"{step:,} of {group.run.steps:,}"
         lines.append(
-            [name, group.run.agent.name, group.run.env, words, far, ", ".join(told) or "–"]
+            [name, group.run.agent.name, group.run.env, seeds, far, ", ".join(scores) or "–"]
         )
     return grid(["experiment", "agent", "environment", "runs", "steps", "score"], lines)
 
 
 def settings_differing(groups: Sequence[Group]) -> Section:
     """A line for each setting in which they differ."""
-    every = [dotted(to_mapping(group.run)) for group in groups]
-    names = dict.fromkeys(name for own in every for name in own if name not in NOT_COMPARED)
+    all_settings = [dotted(to_mapping(group.run)) for group in groups]
+    names = dict.fromkeys(
+        name for settings in all_settings for name in settings if name not in NOT_COMPARED
+    )
     lines = [
-        [name, *(show(own[name]) if name in own else "–" for own in every)]
+        [name, *(show(settings[name]) if name in settings else "–" for settings in all_settings)]
         for name in names
-        if len({show(own.get(name, ...)) for own in every}) > 1
+        if len({show(settings.get(name, ...)) for settings in all_settings}) > 1
     ]
     if not lines:
         return Section("Settings", paragraph("They differ in no setting."))
@@ -133,20 +135,20 @@ def score(digest: Digest, end: float, measure: str) -> float | None:
     """What a run came to by a step: in its last evaluation, or in its last training episodes; the
     more the better."""
     rows = [row for row in digest.rows if row["step"] <= end]
-    judged = [row for row in rows if row["kind"] != "train"]
-    if not judged:
+    evaluations = [row for row in rows if row["kind"] != "train"]
+    if not evaluations:
         return rows[-1].get(measure) if rows else None
-    success, own = outcome(judged[-1])
-    return success if measure == "success" else own
+    success, value = outcome(evaluations[-1])
+    return success if measure == "success" else value
 
 
 def scores_of(group: Group, end: float, measure: str = "return") -> np.ndarray | None:
     """Of all runs of a group; None where one has none yet. A run whose evaluations tell of no
     success while others' do has none."""
-    found = [score(digest, end, measure) for digest in group.members]
-    if measure == "success" and any(own is not None for own in found):
-        found = [own or 0.0 for own in found]
-    return None if None in found or not found else np.array(found, float)
+    scores = [score(digest, end, measure) for digest in group.members]
+    if measure == "success" and any(value is not None for value in scores):
+        scores = [value or 0.0 for value in scores]
+    return None if None in scores or not scores else np.array(scores, float)
 
 
 def compared(groups: Sequence[Group], end: float) -> list[Section]:
@@ -155,17 +157,17 @@ def compared(groups: Sequence[Group], end: float) -> list[Section]:
     along, curves = reporter.counted(groups[0].run), reporter.curves(groups[0].run)
     drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
     body = told_end(groups, end) + chart(drawn) + how_soon(groups, drawn)
-    found = [Section("Sample efficiency", body)]
+    sections = [Section("Sample efficiency", body)]
     scores = [own for group in groups if (own := scores_of(group, end)) is not None]
     if len(groups) > 1 and len(scores) == len(groups):
         names = [group.name for group in groups]
         rates = [scores_of(group, end, "success") for group in groups]
         none = [np.zeros(len(own)) for own in scores]
-        if told := any(own is not None for own in rates):  # then they come first
+        if tells_success := any(own is not None for own in rates):  # then they come first
             every = [z if own is None else own for own, z in zip(rates, none, strict=True)]
-            found += score_sections(names, every, "success")
-        found += score_sections(names, scores, "return" if told else "")
-    return [*found, *training_sections(groups, reporter)]
+            sections += score_sections(names, every, "success")
+        sections += score_sections(names, scores, "return" if tells_success else "")
+    return [*sections, *training_sections(groups, reporter)]
 
 
 def how_soon(groups: Sequence[Group], drawn: Chart) -> str:
@@ -192,7 +194,7 @@ def score_sections(
     names: Sequence[str], scores: Sequence[np.ndarray], measure: str
 ) -> list[Section]:
     """Of several groups; `measure` says which of two, where there are two."""
-    target = max(float(own.max()) for own in scores)
+    target = max(float(values.max()) for values in scores)
     of = f": {measure}" if measure else ""
     return [
         Section(
@@ -216,7 +218,7 @@ def said_of_scores(target: float) -> str:
 
 def too_few(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
     """A sentence about those that have no interval, and one about medians that have none."""
-    counts = {name: len(own) for name, own in zip(names, scores, strict=True)}
+    counts = {name: len(values) for name, values in zip(names, scores, strict=True)}
     few = [f"{name} ({count})" for name, count in counts.items() if count < LEAST]
     without_median = [name for name, count in counts.items() if LEAST <= count < LEAST_MEDIAN]
     body = paragraph(f"No interval for {', '.join(few)}: it takes {LEAST} runs.") if few else ""
@@ -230,16 +232,16 @@ def too_few(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
 def aggregate_intervals(names: Sequence[str], scores: Sequence[np.ndarray], target: float) -> str:
     """Median, interquartile mean, mean and optimality gap of each, with intervals."""
     body = ""
-    for words, estimate in aggregates(target).items():
-        least = LEAST_MEDIAN if words == "median" else LEAST
+    for name, estimate in aggregates(target).items():
+        least = LEAST_MEDIAN if name == "median" else LEAST
         rows = [
-            (name, *interval_of(estimate, own, least))
-            for name, own in zip(names, scores, strict=True)
+            (name, *interval_of(estimate, values, least))
+            for name, values in zip(names, scores, strict=True)
         ]
         every = np.array([row[1:] for row in rows])
         low, high = np.nanmin(every), np.nanmax(every)
         room = 0.05 * (high - low) or 0.5
-        body += paragraph(words) + intervals(rows, low - room, high + room, ",.4g")
+        body += paragraph(name) + intervals(rows, low - room, high + room, ",.4g")
     return body
 
 
@@ -247,9 +249,9 @@ def profiles(names: Sequence[str], scores: Sequence[np.ndarray]) -> Chart:
     """The share of runs above every score."""
     thresholds = thresholds_over(list(scores))
     lines = []
-    for number, (name, own) in enumerate(zip(names, scores, strict=True)):
-        middle, low, high = profile(own, thresholds)
-        band = (low, high) if len(own) >= LEAST else None
+    for number, (name, values) in enumerate(zip(names, scores, strict=True)):
+        middle, low, high = profile(values, thresholds)
+        band = (low, high) if len(values) >= LEAST else None
         lines.append(Line(name, thresholds, middle, band, number, run=name))
     return Chart(
         "Performance profiles", lines, "score", "share of runs above", bounds=(-0.02, 1.02)

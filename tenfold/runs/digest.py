@@ -59,9 +59,9 @@ class Course:
             order = np.argsort(bins, kind="stable")
             bins, values = bins[order], values[order]
         first = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
-        there = bins[first]
-        self.low[there] = np.minimum(self.low[there], np.minimum.reduceat(values, first))
-        self.high[there] = np.maximum(self.high[there], np.maximum.reduceat(values, first))
+        filled = bins[first]
+        self.low[filled] = np.minimum(self.low[filled], np.minimum.reduceat(values, first))
+        self.high[filled] = np.maximum(self.high[filled], np.maximum.reduceat(values, first))
 
     def widen(self) -> None:
         """Every two bins become one."""
@@ -79,10 +79,10 @@ class Course:
     def points(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Steps, means, least and most values of the bins that have any; what is alone in its bin
         is exact."""
-        there = self.count > 0
-        count = self.count[there]
-        mean = np.clip(self.total[there] / count, self.low[there], self.high[there])
-        return self.at[there] / count, mean, self.low[there], self.high[there]
+        filled = self.count > 0
+        count = self.count[filled]
+        mean = np.clip(self.total[filled] / count, self.low[filled], self.high[filled])
+        return self.at[filled] / count, mean, self.low[filled], self.high[filled]
 
 
 class Histogram:
@@ -94,7 +94,7 @@ class Histogram:
         self.first = 0  # the multiple at which the first bar begins
         self.counts = np.zeros((PARTS, 0), np.int64)
 
-    def add(self, values: np.ndarray, parts: np.ndarray, weights: Any = 1) -> None:
+    def add(self, values: np.ndarray, quarters: np.ndarray, weights: Any = 1) -> None:
         """`weights`: how often each is counted."""
         if not len(values):
             return
@@ -106,21 +106,21 @@ class Histogram:
             edges = self.edges
             low, high = min(low, edges[0]), max(high, (edges[-1] + edges[-2]) / 2)
         exponent = self.exponent
-        while place(high, exponent) - place(low, exponent) >= BARS:
+        while bar_index(high, exponent) - bar_index(low, exponent) >= BARS:
             exponent += 1
         self.make_room(exponent, low, high)
         bars = np.floor(np.ldexp(values, -exponent)).astype(np.int64) - self.first
         shape = self.counts.shape
-        each = np.broadcast_to(weights, len(values))
-        found = np.bincount(parts * shape[1] + bars, each, shape[0] * shape[1])
-        self.counts += found.reshape(shape).astype(np.int64)
+        counts = np.broadcast_to(weights, len(values))
+        added = np.bincount(quarters * shape[1] + bars, counts, shape[0] * shape[1])
+        self.counts += added.reshape(shape).astype(np.int64)
 
     def make_room(self, exponent: int, low: float, high: float) -> None:
         """Bars of this width from the lowest to the highest, with what was counted."""
         wider = exponent - (self.exponent or 0)
         before = (np.arange(self.counts.shape[1]) + self.first) >> wider
-        self.exponent, self.first = exponent, place(low, exponent)
-        counts = np.zeros((PARTS, place(high, exponent) - self.first + 1), np.int64)
+        self.exponent, self.first = exponent, bar_index(low, exponent)
+        counts = np.zeros((PARTS, bar_index(high, exponent) - self.first + 1), np.int64)
         np.add.at(counts.T, before - self.first, self.counts.T)
         self.counts = counts
 
@@ -130,21 +130,24 @@ class Histogram:
         return np.ldexp(places.astype(float), self.exponent or 0)
 
 
-def place(value: float, exponent: int) -> int:
+def bar_index(value: float, exponent: int) -> int:
     """Of the bar that a value falls into."""
     return math.floor(math.ldexp(value, -exponent))
 
 
 def merged(histograms: Sequence[Histogram]) -> Histogram:
     """Of several runs."""
-    found = Histogram(
-        max((own.exponent for own in histograms if own.exponent is not None), default=None)
+    total = Histogram(
+        max(
+            (histogram.exponent for histogram in histograms if histogram.exponent is not None),
+            default=None,
+        )
     )
-    for own in histograms:
-        middles = (own.edges[:-1] + own.edges[1:]) / 2
-        for part, counts in enumerate(own.counts):
-            found.add(middles, np.full(len(middles), part), counts)
-    return found
+    for histogram in histograms:
+        middles = (histogram.edges[:-1] + histogram.edges[1:]) / 2
+        for part, counts in enumerate(histogram.counts):
+            total.add(middles, np.full(len(middles), part), counts)
+    return total
 
 
 @dataclass
@@ -224,14 +227,14 @@ class Digest:
         self, step: np.ndarray, ret: np.ndarray, length: np.ndarray, success: np.ndarray
     ) -> None:
         self.episodes += len(step)
-        parts = np.minimum(step * PARTS // self.steps, PARTS - 1)
+        quarters = np.minimum(step * PARTS // self.steps, PARTS - 1)
         self.course("episode", "return").add(step, ret)
         self.course("episode", "length").add(step, length)
-        told = success >= 0
-        if told.any():
-            self.course("episode", "success").add(step[told], success[told])
-        self.returns.add(ret, parts)
-        self.lengths.add(length.astype(float), parts)
+        known = success >= 0
+        if known.any():
+            self.course("episode", "success").add(step[known], success[known])
+        self.returns.add(ret, quarters)
+        self.lengths.add(length.astype(float), quarters)
 
     def course(self, kind: str, column: str) -> Course:
         return self.courses.setdefault((kind, column), Course())
@@ -240,23 +243,23 @@ class Digest:
         by_kind: dict[str, list[Row]] = {}
         for row in rows:
             by_kind.setdefault(row["kind"], []).append(row)
-        for kind, own in by_kind.items():
+        for kind, group in by_kind.items():
             if kind == "episode":  # with more to tell than most
                 self.take_episodes(
-                    np.array([row["step"] for row in own]),
-                    np.array([row["return"] for row in own], float),
-                    np.array([row["length"] for row in own]),
-                    np.array([row.get("success", -1) for row in own], np.int64),
+                    np.array([row["step"] for row in group]),
+                    np.array([row["return"] for row in group], float),
+                    np.array([row["length"] for row in group]),
+                    np.array([row.get("success", -1) for row in group], np.int64),
                 )
                 continue
-            self.keep(kind, own)
-            for column, (steps, values) in columns_of(own).items():
+            self.keep(kind, group)
+            for column, (steps, values) in columns_of(group).items():
                 self.course(kind, column).add(steps, values)
 
     def keep(self, kind: str, rows: Iterable[Row]) -> None:
-        own = self.thinned.setdefault(kind, Thinned())
+        thinned = self.thinned.setdefault(kind, Thinned())
         for row in rows:
-            own.add(row)
+            thinned.add(row)
             if kind != "train":
                 self.news.append(row)
                 if not self.best or rank(row) >= rank(self.best):
@@ -271,14 +274,14 @@ class Digest:
     def rows(self) -> list[Row]:
         """Of all kinds but episodes, in the order of their steps: some of them where there are
         many, with the last of each kind and the best evaluation."""
-        found: dict[int, Row] = {}
-        for own in self.thinned.values():
-            found |= {id(row): row for _, row in own.rows} | {id(own.last): own.last}
-        found |= {id(self.best): self.best} if self.best else {}
-        return sorted(found.values(), key=lambda row: row["step"])
+        kept: dict[int, Row] = {}
+        for thinned in self.thinned.values():
+            kept |= {id(row): row for _, row in thinned.rows} | {id(thinned.last): thinned.last}
+        kept |= {id(self.best): self.best} if self.best else {}
+        return sorted(kept.values(), key=lambda row: row["step"])
 
     def names(self, kind: str = "train") -> list[str]:
-        return [column for own, column in self.courses if own == kind]
+        return [column for of_kind, column in self.courses if of_kind == kind]
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -287,17 +290,17 @@ def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     names = dict.fromkeys(name for shape in shapes for name in shape if name not in UNPLOTTED)
     rates = [row.get("timing", {}).get("steps_per_second") for row in rows]
     columns = {name: [row.get(name) for row in rows] for name in names}
-    steps, found = [row["step"] for row in rows], {}
+    steps, columns_found = [row["step"] for row in rows], {}
     for name, values in (*columns.items(), ("steps_per_second", rates)):
         if not NUMBERS.issuperset(map(type, values)):
-            there = [k for k, value in enumerate(values) if type(value) in NUMBERS]
-            values = [values[k] for k in there]
-            own = [steps[k] for k in there]
+            numeric = [k for k, value in enumerate(values) if type(value) in NUMBERS]
+            values = [values[k] for k in numeric]
+            own_steps = [steps[k] for k in numeric]
         else:
-            own = steps
+            own_steps = steps
         if values:
-            found[name] = np.array(own), np.array(values, float)
-    return found
+            columns_found[name] = np.array(own_steps), np.array(values, float)
+    return columns_found
 
 
 def aligned(courses: Sequence[Course]) -> tuple[np.ndarray, np.ndarray]:
@@ -312,4 +315,4 @@ def aligned(courses: Sequence[Course]) -> tuple[np.ndarray, np.ndarray]:
     end = min(steps[-1] for steps, _ in every) + slack
     start = max(steps[0] for steps, _ in every) - slack
     grid = grid[(grid <= end) & (grid >= start)]
-    return grid, np.array([np.interp(grid, *own) for own in every])
+    return grid, np.array([np.interp(grid, *course) for course in every])

@@ -88,9 +88,9 @@ def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
         name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
     }
     text = json.dumps(note, sort_keys=True)
-    found = digest(arrays, text)
-    replace_file(path, save(arrays, {"format": FORMAT, "note": text, "digest": found}))
-    return found
+    checksum = digest(arrays, text)
+    replace_file(path, save(arrays, {"format": FORMAT, "note": text, "digest": checksum}))
+    return checksum
 
 
 @contextlib.contextmanager
@@ -147,8 +147,8 @@ def read_arrays(
         raise CheckpointError(
             f"{path} was not written by tenfold (format {about.get('format')}, expected {FORMAT})."
         )
-    found = digest(arrays, about.get("note", ""))
-    if found != about.get("digest") or expected not in (None, found):
+    checksum = digest(arrays, about.get("note", ""))
+    if checksum != about.get("digest") or expected not in (None, checksum):
         raise CheckpointError(f"{path} is damaged: its contents do not match their checksum.")
     return arrays, note_in(path, about, schema)
 
@@ -165,12 +165,12 @@ class FolderLock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # replaced between the two calls
-            taken = not os.path.samestat(os.fstat(handle), os.stat(folder / LOCK))
+            in_use = not os.path.samestat(os.fstat(handle), os.stat(folder / LOCK))
         except (BlockingIOError, FileNotFoundError):
-            taken = True
+            in_use = True
         except OSError:  # a file system without locks, where nothing can be known
-            taken = False
-        if taken:
+            in_use = False
+        if in_use:
             self.release()
             raise UserError(
                 f"{folder} is being trained by another process: wait until that ends, or stop it."
@@ -186,9 +186,9 @@ class FolderLock:
 @contextmanager
 def locked_below(folder: Path) -> Iterator[None]:
     """A run, or many seeds and each of them, kept to this process, as far as there is one."""
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for lock in (*folder.glob(LOCK), *folder.glob(f"*/{LOCK}")):
-            held.enter_context(FolderLock(lock.parent))
+            locks.enter_context(FolderLock(lock.parent))
         yield
 
 
@@ -215,9 +215,9 @@ def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderL
     made = first.absolute()
     # threads may train side by side
     made = made.with_name(f".{made.name}.{os.getpid()}-{get_native_id()}.new")
-    held = locked_below(first) if isinstance(target, Path) else contextlib.nullcontext()
+    locks = locked_below(first) if isinstance(target, Path) else contextlib.nullcontext()
     try:
-        with writing(first), held:
+        with writing(first), locks:
             made.mkdir(parents=True)
             fill(made)
             lock = FolderLock(made)  # it stays with the folder when that is renamed
@@ -231,8 +231,8 @@ def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderL
 
 def moved(made: Path, target: Target) -> Path:
     if isinstance(target, Path):
-        replaced, there = made.with_suffix(".old"), target.exists()
-        if there:
+        replaced, exists = made.with_suffix(".old"), target.exists()
+        if exists:
             target.rename(replaced)  # whole or not at all
         try:
             path = made.rename(target)
@@ -240,7 +240,7 @@ def moved(made: Path, target: Target) -> Path:
             with contextlib.suppress(FileNotFoundError):
                 replaced.rename(target)
             raise
-        if there:
+        if exists:
             shutil.rmtree(replaced, ignore_errors=True)
         return path
     for path in target:
@@ -279,8 +279,8 @@ def settled(path: Path) -> Path:
     there."""
     if LATEST not in path.parts:
         return path
-    found = path.resolve()
-    here = Path.cwd()
+    target = path.resolve()
+    cwd = Path.cwd()
     return (
-        found.relative_to(here) if not path.is_absolute() and found.is_relative_to(here) else found
+        target.relative_to(cwd) if not path.is_absolute() and target.is_relative_to(cwd) else target
     )

@@ -128,8 +128,8 @@ class RunFolder:
                 "compare` goes on."
             )
         if is_sweep(path):
-            there = [path / name for name in ("winner", "trial-0") if (path / name).is_dir()]
-            such = f", such as {' or '.join(map(str, there))}" if there else ""
+            folders = [path / name for name in ("winner", "trial-0") if (path / name).is_dir()]
+            such = f", such as {' or '.join(map(str, folders))}" if folders else ""
             raise UserError(
                 f"{path} is a sweep: name one of its folders of seeds{such}; `tenfold resume "
                 f"{path}` goes on with it."
@@ -292,10 +292,8 @@ def of_checkpoint(path: Path, checkpoint: str) -> Path:
 
 def runs_below(path: Path) -> list[Path]:
     """Runs in a folder, the one written to last in front."""
-    found = (
-        [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
-    )
-    return sorted(found, key=last_written, reverse=True)
+    runs = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
+    return sorted(runs, key=last_written, reverse=True)
 
 
 def last_written(path: Path) -> float:

@@ -80,19 +80,19 @@ def read_rows(path: Path, episodes: bool = True) -> Iterator[dict[str, Any]]:
 
 def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:
     """The last row of this kind in a metrics file, without reading more of it than need be."""
-    taken, length = 2**15, 0
+    tail, length = 2**15, 0
     try:
         with path.open("rb") as file:
             length = os.fstat(file.fileno()).st_size
             while True:
-                file.seek(max(length - taken, 0))
-                for line in reversed(file.read(min(taken, length)).split(b"\n")):
+                file.seek(max(length - tail, 0))
+                for line in reversed(file.read(min(tail, length)).split(b"\n")):
                     row = row_in(line) if b'"%b"' % kind.encode() in line else None
                     if row and row["kind"] == kind:
                         return row
-                if taken >= length:
+                if tail >= length:
                     return {}
-                taken *= 4
+                tail *= 4
     except OSError:
         return {}
 
@@ -186,8 +186,8 @@ class Metrics:
         if not (self.sinks or episode.each or episode.success is not None):
             self.plain_episode(step, episode)
             return
-        each = {"each": list(episode.each)} if episode.each else {}  # of several agents
-        told = {} if episode.success is None else {"success": episode.success}
+        per_agent = {"each": list(episode.each)} if episode.each else {}  # of several agents
+        success = {} if episode.success is None else {"success": episode.success}
         self.add(
             {
                 "kind": "episode",
@@ -195,8 +195,8 @@ class Metrics:
                 "env": episode.env,
                 "return": episode.ret,
                 "length": episode.length,
-                **each,
-                **told,
+                **per_agent,
+                **success,
             }
         )
 

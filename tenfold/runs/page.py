@@ -67,7 +67,7 @@ def policy() -> str:
 
 def page(title: str, sections: Iterable[Section], live: float = 0.0) -> bytes:
     """`live`: seconds after which it looks at its file again."""
-    parts = [
+    bodies = [
         (f"<h2>{html.escape(section.title)}</h2>" if section.title else "") + section.body
         for section in sections
     ]
@@ -77,7 +77,7 @@ def page(title: str, sections: Iterable[Section], live: float = 0.0) -> bytes:
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{GENERATOR}'
         f"<title>{html.escape(title)}</title><style>{part('page.css')}</style></head>"
     )
-    body = "\n".join(parts)
+    body = "\n".join(bodies)
     drawn = f"<script>{part('page.js')}</script>" if '<figure class="chart">' in body else ""
     text = (
         f'{head}\n<body data-live="{live:g}">\n<h1>{html.escape(title)}</h1>\n'
@@ -110,11 +110,11 @@ def grid(head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
     return f'<div class="wide"><table class="grid"><tr>{names}</tr>\n{rows}</table></div>\n'
 
 
-def image(picture: bytes, words: str) -> str:
+def image(picture: bytes, alt: str) -> str:
     """A PNG, and what it shows for those who cannot see it."""
     inside = base64.b64encode(picture).decode()
     source = f"data:image/png;base64,{inside}"
-    return f'<p><img class="figure" alt="{html.escape(words)}" src="{source}"></p>\n'
+    return f'<p><img class="figure" alt="{html.escape(alt)}" src="{source}"></p>\n'
 
 
 def film(path: Path, near: Path) -> str:
@@ -124,12 +124,12 @@ def film(path: Path, near: Path) -> str:
         return paragraph(Link(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)", name.as_posix()))
     kind = FILMS[path.suffix]
     source = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
-    shown = (
+    element = (
         f'<img alt="{inline(name)}" src="{source}">'
         if kind.startswith("image")
         else f'<video controls loop muted playsinline src="{source}"></video>'
     )
-    return f"<p>{shown}<br>{inline(name)}</p>\n"
+    return f"<p>{element}<br>{inline(name)}</p>\n"
 
 
 @dataclass
@@ -149,8 +149,10 @@ class Table:
 
 def numbers(values: Any) -> list[float | None]:
     """As JSON has them, with as many digits as anybody sees; None for what is no number."""
-    found = [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, float).tolist()]
-    return [None if abs(v) == np.inf or v != v else int(v) if v == int(v) else v for v in found]
+    values_rounded = [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, float).tolist()]
+    return [
+        None if abs(v) == np.inf or v != v else int(v) if v == int(v) else v for v in values_rounded
+    ]
 
 
 def as_json(chart: Chart) -> str:
@@ -179,7 +181,7 @@ def as_json(chart: Chart) -> str:
             "log": chart.log,
             "small": chart.small,
             "ticks": list(chart.ticks),
-            "notes": [[float(x), float(y), words] for x, y, words in chart.notes],
+            "notes": [[float(x), float(y), label] for x, y, label in chart.notes],
             "bounds": chart.bounds,
             "xs": xs.kept,
             "lines": lines,
@@ -206,12 +208,12 @@ def charts(drawn: Iterable[Chart]) -> str:
 def bar(shares: Mapping[str, float]) -> str:
     """Parts of a whole, the largest first, and each of them in words."""
     ordered = sorted(shares.items(), key=lambda share: -share[1])
-    pieces = "".join(
+    spans = "".join(
         f'<span style="flex:{share:.4f};background:var(--c{number % 10})" '
         f'title="{inline(name)} {share:.1%}">{inline(name) if share >= SHOWN else ""}</span>'
         for number, (name, share) in enumerate(ordered)
     )
-    return f'<div class="bar">{pieces}</div>' + paragraph(*(f"{n} {s:.1%}" for n, s in ordered))
+    return f'<div class="bar">{spans}</div>' + paragraph(*(f"{n} {s:.1%}" for n, s in ordered))
 
 
 def intervals(
@@ -219,7 +221,7 @@ def intervals(
     low: float,
     high: float,
     form: str = ",.2f",
-    told: bool = True,
+    with_numbers: bool = True,
 ) -> str:
     """Numbers with their intervals, if they have some, on one scale, one below the other; `told`
     also in words."""
@@ -235,7 +237,7 @@ def intervals(
         if least <= most:
             width = min(max((most - least) / span, 0.0), 1.0)
             bar = f'<i style="left:{percent(least)};width:{width:.2%};{colour}"></i>'
-            between = f" ({least:{form}} to {most:{form}})" if told else ""
+            between = f" ({least:{form}} to {most:{form}})" if with_numbers else ""
         body += (
             f'<span>{inline(name)}</span><span class="track">{bar}'
             f'<b style="left:{percent(middle)};{colour}"></b></span>'
@@ -244,17 +246,17 @@ def intervals(
     return f'<div class="intervals">{body}</div>\n'
 
 
-def paragraph(*parts: Any) -> str:
-    return f"<p>{' · '.join(map(inline, parts))}</p>\n"
+def paragraph(*items: Any) -> str:
+    return f"<p>{' · '.join(map(inline, items))}</p>\n"
 
 
 def preformatted(text: str) -> str:
     return f"<pre>{html.escape(text)}</pre>"
 
 
-def folded(words: str, body: str) -> str:
+def folded(summary: str, body: str) -> str:
     """Shown when somebody asks for it."""
-    return f"<details><summary>{inline(words)}</summary>{body}</details>\n"
+    return f"<details><summary>{inline(summary)}</summary>{body}</details>\n"
 
 
 # what every page tells of runs

@@ -126,8 +126,8 @@ def training_sections(groups: Sequence[Group], reporter: Reporter) -> list[Secti
         "Learning": learning_panels(groups, along),
         "Episodes": histograms(groups),
     }
-    found = [Section(title, charts(drawn)) for title, drawn in small.items() if drawn]
-    return [*found, *time_sections(groups, along)]
+    sections = [Section(title, charts(drawn)) for title, drawn in small.items() if drawn]
+    return [*sections, *time_sections(groups, along)]
 
 
 def time_sections(groups: Sequence[Group], along: str) -> list[Section]:
@@ -143,27 +143,27 @@ def time_sections(groups: Sequence[Group], along: str) -> list[Section]:
 def time_shares(digests: Sequence[Digest]) -> dict[str, float]:
     """Of every stage in the whole, of several runs on average: as it was at the end of a run,
     evaluation and checkpoint and all, or as its last row tells."""
-    found: Counter[str] = Counter()
-    told = [
+    totals: Counter[str] = Counter()
+    shares_of_runs = [
         last_session(digest.path).get("shares") or digest.last["timing"].get("shares", {})
         for digest in digests
         if digest.last
     ]
-    for shares in told:
-        found.update({stage: share / len(told) for stage, share in shares.items()})
-    return dict(found)
+    for shares in shares_of_runs:
+        totals.update({stage: share / len(shares_of_runs) for stage, share in shares.items()})
+    return dict(totals)
 
 
 def films(path: Path, out: Path | None = None) -> list[Section]:
     """Those that were made of a run, inside the page."""
     near = out.parent if out else path
-    found = [
+    files = [
         file
         for pattern in ("*", "eval/*/*")
         for file in sorted(path.glob(pattern))
         if file.suffix in FILMS and file.is_file()
     ]
-    body = "".join(film(file, near) for file in found[:MOST_FILMS])
+    body = "".join(film(file, near) for file in files[:MOST_FILMS])
     return [Section("Films", body)] if body else []
 
 
@@ -185,24 +185,24 @@ def group_of_seeds(
 def write_seeds_report(
     folder: SeedsFolder,
     rows: Sequence[Rows] | None = None,
-    found: dict[str, Any] | None = None,
+    summary: dict[str, Any] | None = None,
     out: Path | None = None,
 ) -> Path:
     """`rows` of the members and what `summarise` found, where they are at hand."""
-    return write_seeds(folder, group_of_seeds(folder, rows), found, out)
+    return write_seeds(folder, group_of_seeds(folder, rows), summary, out)
 
 
 def write_seeds(
     folder: SeedsFolder,
     group: Group,
-    found: dict[str, Any] | None = None,
+    summary: dict[str, Any] | None = None,
     out: Path | None = None,
     live: float = 0.0,
 ) -> Path:
     reporter = reporter_of(folder.run)
-    found = found or summarise(folder, [digest.rows for digest in group.members])
-    sentences = summary_sentences(reporter, found)
-    cells = {reporter.numbers[name].heading: words for name, words in sentences.items()}
+    summary = summary or summarise(folder, [digest.rows for digest in group.members])
+    sentences = summary_sentences(reporter, summary)
+    cells = {reporter.numbers[name].heading: sentence for name, sentence in sentences.items()}
     title = f"{folder.title}: interquartile mean"
     title += ", 95 % interval" if len(folder.seeds) >= LEAST else f"; an interval takes {LEAST}"
     along, curves = reporter.counted(folder.run), reporter.curves(folder.run)
@@ -213,7 +213,7 @@ def write_seeds(
     sections = [
         Section("", table(cells | damaged(group.members))),
         Section("", chart(drawn)),
-        members_section(folder.path, found["seeds"], reporter, out),
+        members_section(folder.path, summary["seeds"], reporter, out),
         *training_sections([group], reporter),
         *films_of_seeds(folder, out),
         Section("Engine", table(engines_of_seeds(group))),
@@ -227,8 +227,8 @@ def members_section(
     path: Path, members: dict[int, dict[str, Any]], reporter: Reporter, out: Path | None
 ) -> Section:
     """A line for each seed, with a link to its own page where there is one."""
-    there = next(iter(members.values()))
-    shown = {name: number for name, number in reporter.numbers.items() if name in there}
+    first = next(iter(members.values()))
+    columns = {name: number for name, number in reporter.numbers.items() if name in first}
     pages = {seed: path / f"seed-{seed}" / "report.html" for seed in members}
     near = out.parent if out else path
     linked = {
@@ -239,12 +239,12 @@ def members_section(
     lines = [
         [
             Link(seed, linked[seed]) if seed in linked else seed,
-            *(number.told(member.get(name)) for name, number in shown.items()),
+            *(number.told(member.get(name)) for name, number in columns.items()),
         ]
         for seed, member in members.items()
     ]
     missing = "" if linked else paragraph(f"A seed's own page: tenfold report {path}/seed-N")
-    return Section("", missing + grid(["seed", *(n.heading for n in shown.values())], lines))
+    return Section("", missing + grid(["seed", *(n.heading for n in columns.values())], lines))
 
 
 def films_of_seeds(folder: SeedsFolder, out: Path | None) -> list[Section]:
@@ -271,7 +271,7 @@ def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
         curves.insert(0, trial_curves(trials, winner, "successes", "success"))
     importance = [(name, share, 0.0, share) for name, share in results["importance"].items()]
     note = paragraph("shares of parameters in what distinguishes good trials (PED-ANOVA)")
-    scales = intervals(importance, 0.0, 1.0, told=False)
+    scales = intervals(importance, 0.0, 1.0, with_numbers=False)
     search = "; ".join(f"{path} = {space}" for path, space in folder.plan.search.items())
     sections = [
         Section("", sweep_summary(results)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.changes import told_changes
+from tenfold.config.changes import changes_in_words
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
@@ -66,8 +66,8 @@ class Reporter:
     def progress(self, paths: Sequence[Path]) -> dict[str, str]:
         """Every run's latest number, by what it is called."""
         rows = [latest_row(path / "metrics.jsonl") for path in paths]
-        shown = [f"{row['return']:.0f}" if "return" in row else "–" for row in rows]
-        return {"returns": " ".join(shown)}
+        returns = [f"{row['return']:.0f}" if "return" in row else "–" for row in rows]
+        return {"returns": " ".join(returns)}
 
     # when it has ended
 
@@ -100,18 +100,18 @@ class Reporter:
         """What a run came to; of evaluations that tell successes the best is the one its best
         checkpoint is from."""
         trained = [row for row in rows if row["kind"] == "train"]
-        judged = [row for row in rows if row["kind"] == "eval"]
-        best = max(judged, key=rank, default={})
-        found = {
+        evaluations = [row for row in rows if row["kind"] == "eval"]
+        best = max(evaluations, key=rank, default={})
+        numbers = {
             "step": trained[-1]["step"] if trained else 0,
             "return": trained[-1].get("return") if trained else None,
-            "last_evaluation": judged[-1]["mean_return"] if judged else None,
+            "last_evaluation": evaluations[-1]["mean_return"] if evaluations else None,
             "best_evaluation": best.get("mean_return"),
         }
         if "success_rate" in best:
             names = ("success_rate", "steps_to_goal")
-            found |= {name: best.get(name) for name in names}
-        return found
+            numbers |= {name: best.get(name) for name in names}
+        return numbers
 
 
 USUAL = Reporter()
@@ -126,24 +126,24 @@ def returns_summary(rows: list[Row], policy: str) -> dict[str, str]:
     """Of training episodes and of evaluations."""
     last = next((row for row in reversed(rows) if row["kind"] == "train"), {})
     evaluated = [row for row in rows if row["kind"] == "eval"]
-    found = {}
+    cells = {}
     if last.get("episodes") and "return" in last:
         episodes = int(last["episodes"])
-        found["episodes"] = f"{episodes:,}"
-        found[f"mean return of the last {min(WINDOW, episodes)} training episodes"] = (
+        cells["episodes"] = f"{episodes:,}"
+        cells[f"mean return of the last {min(WINDOW, episodes)} training episodes"] = (
             f"{last['return']:.2f}"
         )
     if evaluated:
         final, best = evaluated[-1], max(evaluated, key=rank)
-        found[f"last evaluation ({policy})"] = (
+        cells[f"last evaluation ({policy})"] = (
             f"{final['mean_return']:.2f} ± {final['std_return']:.2f}"
         )
-        found[f"best evaluation ({policy})"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
+        cells[f"best evaluation ({policy})"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
         if "success_rate" in best and "mean_length" in best:
-            found["best evaluation, successes"] = (
+            cells["best evaluation, successes"] = (
                 f"{best['success_rate']:.1%}, {best['mean_length']:.1f} steps an episode"
             )
-    return found
+    return cells
 
 
 def updates_summary(rows: list[Row], steps: str) -> dict[str, str]:
@@ -173,7 +173,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             "" if session.get("exact_resume", True) else "not exact",
             session.get("verify", ""),
             f"failed: {session['failed']}" if "failed" in session else "",
-            told_changes(session.get("changed", {})),
+            changes_in_words(session.get("changed", {})),
         )
         lines[f"from step {session['from_step']:,}"] = "; ".join(filter(None, how))
     return lines
@@ -287,9 +287,9 @@ def parallel_coordinates(trials: Sequence[Row], logarithmic: set[str]) -> Chart:
     axes["evaluation"] = parallel_axis([trial["value"] for trial in trials])
     colours = trial_colours(trials)
     lines = []
-    for place, trial in enumerate(trials):
+    for index, trial in enumerate(trials):
         name = f"trial {trial['number']}: {score_text(trial)}, {params_text(trial['params'])}"
-        heights = [heights[place] for heights, _ in axes.values()]
+        heights = [heights[index] for heights, _ in axes.values()]
         colour = colours[trial["number"]]
         lines.append(Line(name, range(len(axes)), heights, None, colour, THIN))
     ticks = [

@@ -91,16 +91,16 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
     if isinstance(schema, Kind):
         if schema.fits(value):
             return ""
-        return f"{key or 'it'} is {shown(value)} and must be {schema.words}"
+        return f"{key or 'it'} is {brief(value)} and must be {schema.words}"
     if isinstance(schema, list):
         if not isinstance(value, list):
-            return f"{key or 'it'} is {shown(value)} and must be a list"
+            return f"{key or 'it'} is {brief(value)} and must be a list"
         return next(
-            filter(None, (misfit(each, schema[0], f"{key}[{i}]") for i, each in enumerate(value))),
+            filter(None, (misfit(item, schema[0], f"{key}[{i}]") for i, item in enumerate(value))),
             "",
         )
     if not isinstance(value, dict):
-        return f"{key or 'it'} is {shown(value)} and must be a table of keys and values"
+        return f"{key or 'it'} is {brief(value)} and must be a table of keys and values"
     named = {name.removesuffix("?"): kind for name, kind in schema.items() if name is not ...}
     rest = schema.get(..., ANY)
     for name in (*named, *(name for name in value if name not in named)):
@@ -108,19 +108,19 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
             if f"{name}?" not in schema:
                 return f"{key}{'.' * bool(key)}{name} is missing"
             continue
-        kind, own = named.get(name, rest), value[name]
-        if isinstance(kind, Kind) and kind.fits(own):  # as nearly all do: no words are made
+        kind, item_value = named.get(name, rest), value[name]
+        if isinstance(kind, Kind) and kind.fits(item_value):  # as nearly all do: no words are made
             continue
-        if found := misfit(own, kind, f"{key}{'.' * bool(key)}{name}"):
-            return found
+        if wrong := misfit(item_value, kind, f"{key}{'.' * bool(key)}{name}"):
+            return wrong
     return ""
 
 
-def shown(value: Any) -> str:
+def brief(value: Any) -> str:
     """A value as a sentence shows it, cut where it is long."""
-    whole = {dict: "a table", list: "a list"}.get(type(value)) if value else None
-    words = whole or json.dumps(value)
-    return words if len(words) <= SHOWN else f"{words[:SHOWN]}…"
+    kind = {dict: "a table", list: "a list"}.get(type(value)) if value else None
+    text = kind or json.dumps(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def parsed(text: str | bytes) -> Any:
@@ -136,10 +136,10 @@ def parsed(text: str | bytes) -> Any:
         return value  # it cannot be any deeper
     for _ in range(DEPTH):
         levels = [
-            own
+            child
             for level in levels
             if isinstance(level, dict | list)
-            for own in (level.values() if isinstance(level, dict) else level)
+            for child in (level.values() if isinstance(level, dict) else level)
         ]
         if not levels:
             return value
@@ -155,8 +155,8 @@ def read_json(path: Path, schema: Schema, advice: str) -> Any:
         raise UserError(f"{path} cannot be read ({error.strerror or error}): {advice}.") from None
     except ValueError as error:
         raise UserError(f"{path} is damaged ({' '.join(str(error).split())}): {advice}.") from None
-    if found := misfit(value, schema):
-        raise UserError(f"{path}: {found}; {advice}.")
+    if wrong := misfit(value, schema):
+        raise UserError(f"{path}: {wrong}; {advice}.")
     return value
 
 

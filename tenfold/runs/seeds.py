@@ -69,7 +69,7 @@ class SeedsFolder:
         shared: bool = False,
         initial: Any = None,
     ) -> "SeedsFolder":
-        """`initial` are weights that every member begins with (`training.initial`)."""
+        """`initial` are weights that every member begins with (`training.loop`)."""
         run = replace(run, env=resolve_paths(run.env))
         about = origin(SEEDS_KIND) | {"seeds": list(seeds)} | ({"shared": True} if shared else {})
         about |= {"init": initial.about} if initial else {}
@@ -106,19 +106,19 @@ class SeedsFolder:
     def ready(self, checkpoint: str) -> tuple[int, ...]:
         """The seeds that can be judged by such a checkpoint, while others have none yet."""
         pattern = "best.safetensors" if checkpoint == "best" else "step-*.safetensors"
-        found = tuple(
+        seeds = tuple(
             seed for seed in self.seeds if any((self.member(seed) / "checkpoints").glob(pattern))
         )
-        if not found:
-            best, words = (
+        if not seeds:
+            best, when = (
                 checkpoint == "best",
                 f"evaluation (eval_every is {self.run.eval_every:,})",
             )
             raise UserError(
                 f"No seed of {self.path} has a {'best ' * best}checkpoint yet: it comes with the "
-                f"first {words if best else 'steps'}; `tenfold list` shows how far they are."
+                f"first {when if best else 'steps'}; `tenfold list` shows how far they are."
             )
-        return found
+        return seeds
 
     def end(self, state: str) -> None:
         """Notes that those that are not finished will not be: one of `pruned`, `failed`."""
@@ -154,10 +154,10 @@ def changed_seeds(run: Run, change: Mapping[str, Any]) -> Run:
     began here."""
     if "ray" not in (run.where, change.get("where")):
         return changed_run(run, change)
-    there = {name: change[name] for name in ("where", "address") if name in change}
-    rest = {name: value for name, value in change.items() if name not in there}
-    there = {"where": run.where, "address": run.address} | there
-    return replace(changed_run(alone(run), rest), **there)
+    where = {name: change[name] for name in ("where", "address") if name in change}
+    rest = {name: value for name, value in change.items() if name not in where}
+    where = {"where": run.where, "address": run.address} | where
+    return replace(changed_run(alone(run), rest), **where)
 
 
 def rows_of(folder: SeedsFolder, known: Mapping[int, Rows | None] = {}) -> list[Rows]:
@@ -174,13 +174,13 @@ def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, 
     of the members, where they are at hand."""
     reporter, rows = reporter_of(folder.run), rows or rows_of(folder)
     members = dict(zip(folder.seeds, map(reporter.last_numbers, rows), strict=True))
-    found: dict[str, Any] = {"seeds": members}
+    summary: dict[str, Any] = {"seeds": members}
     for name in pooled(reporter):
-        own = [value for member in members.values() if (value := member.get(name)) is not None]
-        if len(own) == len(members):
-            found[name] = together(own)
-    replace_file(folder.path / "summary.json", json.dumps(found, indent=1).encode())
-    return found
+        values = [value for member in members.values() if (value := member.get(name)) is not None]
+        if len(values) == len(members):
+            summary[name] = together(values)
+    replace_file(folder.path / "summary.json", json.dumps(summary, indent=1).encode())
+    return summary
 
 
 def pooled(reporter: Reporter) -> list[str]:
@@ -188,12 +188,12 @@ def pooled(reporter: Reporter) -> list[str]:
     return [name for name in reporter.numbers if name != "step"]
 
 
-def summary_sentences(reporter: Reporter, found: dict[str, Any]) -> dict[str, str]:
+def summary_sentences(reporter: Reporter, summary: dict[str, Any]) -> dict[str, str]:
     """Of all members together, by the number's name; `found` is what `summarise` does."""
     return {
-        name: sentence(found[name], reporter.numbers[name].form)
+        name: sentence(summary[name], reporter.numbers[name].form)
         for name in pooled(reporter)
-        if name in found
+        if name in summary
     }
 
 
@@ -213,11 +213,11 @@ def about_run(path: Path) -> str:
         return str(error)
     row = latest_row(path / "metrics.jsonl")
     step = row.get("step", 0)
-    words = failure(path)
+    failed = failure(path)
     far = (
         f"finished at {step:,}"
         if step >= run.steps
-        else f"at {step:,} of {run.steps:,}, {f'failed: {words}' if words else 'not finished'}"
+        else f"at {step:,} of {run.steps:,}, {f'failed: {failed}' if failed else 'not finished'}"
     )
     return f"{run.agent.name} on {run.env}, {far}" + (
         f", return {row['return']:.2f}" if "return" in row else ""
@@ -231,9 +231,9 @@ def about_seeds(path: Path) -> str:
     done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
     returns = [row["return"] for row in rows if "return" in row]
     mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
-    failed = {seed: words for seed in folder.seeds if (words := failure(folder.member(seed)))}
-    told = "".join(f", seed {seed} failed: {words}" for seed, words in failed.items())
+    failed = {seed: reason for seed in folder.seeds if (reason := failure(folder.member(seed)))}
+    failures = "".join(f", seed {seed} failed: {reason}" for seed, reason in failed.items())
     return (
         f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at "
-        f"{folder.run.steps:,}{mean}{told}"
+        f"{folder.run.steps:,}{mean}{failures}"
     )

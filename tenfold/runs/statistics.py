@@ -73,22 +73,22 @@ def kept_counts(members: int) -> np.ndarray:
     return kept.astype(float)
 
 
-def limits(found: np.ndarray, weights: np.ndarray | None = None) -> tuple[Any, Any]:
+def limits(estimates: np.ndarray, weights: np.ndarray | None = None) -> tuple[Any, Any]:
     """The interval's ends, of what resamples came to (the last axis): the least value that at
     least 2.5 % of them do not exceed, and the greatest that at least 2.5 % do not fall below.
     Without `weights` all count the same."""
     tail = (1 - SHARE) / 2
     if weights is None:
-        count = found.shape[-1]
+        count = estimates.shape[-1]
         least = int(np.ceil(tail * count)) - 1
-        ends = np.partition(found, (least, count - 1 - least), axis=-1)
+        ends = np.partition(estimates, (least, count - 1 - least), axis=-1)
         return ends[..., least], ends[..., count - 1 - least]
-    order = np.argsort(found, axis=-1)
-    ordered, share = np.take_along_axis(found, order, -1), weights[order]
+    order = np.argsort(estimates, axis=-1)
+    ordered, share = np.take_along_axis(estimates, order, -1), weights[order]
     # a share of exactly 2.5 % counts, however it was rounded
     low = (share.cumsum(axis=-1) < tail - ROUNDING).sum(axis=-1, keepdims=True)
     high = (share[..., ::-1].cumsum(axis=-1) < tail - ROUNDING).sum(axis=-1, keepdims=True)
-    last = found.shape[-1] - 1
+    last = estimates.shape[-1] - 1
     return (
         np.take_along_axis(ordered, low, -1)[..., 0],
         np.take_along_axis(ordered, last - high, -1)[..., 0],
@@ -148,14 +148,17 @@ def together(values: list[float]) -> dict[str, Any]:
     }
 
 
-def sentence(found: dict[str, Any], form: str = ".2f") -> str:
+def sentence(pooled_numbers: dict[str, Any], form: str = ".2f") -> str:
     """What `together` found, in words; `form` is how its numbers are written."""
-    seeds, interval = found["seeds"], found["interval"] if found["seeds"] >= LEAST else None
+    seeds, interval = (
+        pooled_numbers["seeds"],
+        pooled_numbers["interval"] if pooled_numbers["seeds"] >= LEAST else None,
+    )
     between = f"; an interval takes {LEAST}"
     if interval:
         between = f", 95 % interval {interval[0]:{form}} to {interval[1]:{form}}"
     of = f"{seeds} seed{'s' * (seeds > 1)}"
-    return f"{found['iqm']:{form}} (interquartile mean of {of}{between})"
+    return f"{pooled_numbers['iqm']:{form}} (interquartile mean of {of}{between})"
 
 
 # several groups

@@ -85,9 +85,9 @@ class SweepFolder:
                 f"{path} holds no seeds that can be read (seeds.json): {trained_anew(path)}."
             )
         if is_seeds(path):
-            there = SeedsFolder.open(path, self.trust)
-            if there.seeds == seeds and not differing(to_mapping(there.run), to_mapping(run)):
-                return there
+            existing = SeedsFolder.open(path, self.trust)
+            if existing.seeds == seeds and not differing(to_mapping(existing.run), to_mapping(run)):
+                return existing
         made = SeedsFolder.create(path, run, seeds, overwrite=True)
         if made.lock:
             made.lock.release()  # the sweep's own is enough
@@ -97,10 +97,10 @@ class SweepFolder:
         """Those of a trial, which are never replaced: others there are a person's to look at."""
         path = self.path / f"trial-{number}"
         if is_seeds(path):
-            there = SeedsFolder.open(path)
-            if there.seeds != self.plan.seeds:
+            existing = SeedsFolder.open(path)
+            if existing.seeds != self.plan.seeds:
                 raise UserError(f"{path} holds other seeds than the sweep's: {trained_anew(path)}.")
-            if other := next(iter(differing(to_mapping(there.run), to_mapping(run))), ""):
+            if other := next(iter(differing(to_mapping(existing.run), to_mapping(run))), ""):
                 raise UserError(
                     f"{path} was trained with another {other} than drawn: {trained_anew(path)}."
                 )
@@ -143,8 +143,8 @@ class SweepFolder:
         """What tells this sweep from another: a name; nothing where they are the same but for the
         number of trials."""
         mine, others = asdict(replace(self.plan, trials=1)), asdict(replace(plan, trials=1))
-        if found := [name for name in mine if mine[name] != others[name]]:
-            return found[0]
+        if different := [name for name in mine if mine[name] != others[name]]:
+            return different[0]
         run = replace(run, env=resolve_paths(run.env))
         return next(iter(differing(to_mapping(alone(self.run)), to_mapping(alone(run)))), "")
 
@@ -154,9 +154,9 @@ class SweepFolder:
         with writing(self.path / BEST):
             replace_file(self.path / BEST, f"# the winner of {self.path.name}\n{text}".encode())
 
-    def write_results(self, found: dict[str, Any]) -> None:
+    def write_results(self, results: dict[str, Any]) -> None:
         with writing(self.path / RESULTS):
-            replace_file(self.path / RESULTS, json.dumps(found, indent=1).encode())
+            replace_file(self.path / RESULTS, json.dumps(results, indent=1).encode())
 
     def results(self) -> dict[str, Any]:
         if not (self.path / RESULTS).exists():
@@ -166,10 +166,10 @@ class SweepFolder:
                 "shows its trials."
             )
         advice = f"`tenfold resume {self.path}` writes it anew"
-        found = read_json(self.path / RESULTS, SWEPT, advice)
-        if wrong := misfit_of_results(found):
+        results = read_json(self.path / RESULTS, SWEPT, advice)
+        if wrong := misfit_of_results(results):
             raise UserError(f"{self.path / RESULTS}: {wrong}; {advice}.")
-        return found
+        return results
 
     def best_text(self) -> str:
         """What best.yaml holds."""
@@ -178,8 +178,8 @@ class SweepFolder:
         try:
             return path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            words = getattr(error, "strerror", None) or "it is no text"
-            raise UserError(f"{path} cannot be read ({words}): {advice}.") from None
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise UserError(f"{path} cannot be read ({reason}): {advice}.") from None
 
 
 def is_scalar(value: Any) -> bool:
@@ -187,15 +187,15 @@ def is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | bool) or is_number(value)
 
 
-def misfit_of_results(found: Row) -> str:
+def misfit_of_results(results: Row) -> str:
     """What does not go together in results.json; empty where all does."""
-    rows = found["trials"]
+    rows = results["trials"]
     numbers = [row["number"] for row in rows]
     if len(set(numbers)) < len(numbers):
         return "a trial is there twice"
-    best = next((row for row in rows if row["number"] == found["winner"]), None)
+    best = next((row for row in rows if row["number"] == results["winner"]), None)
     if best is None or best["value"] is None:
-        return f"the winner, trial {found['winner']}, is none of its trials that have a value"
+        return f"the winner, trial {results['winner']}, is none of its trials that have a value"
     for row in rows:
         where = f"trial {row['number']}"
         if row["value"] is not None and row["params"].keys() != best["params"].keys():
@@ -204,8 +204,8 @@ def misfit_of_results(found: Row) -> str:
             return f"{where} has a parameter that is no value of a setting"
         if not all(step.isdecimal() for step in (*row["values"], *row.get("successes", ()))):
             return f"{where} has a step that is no number"
-    for name, own in found["confirmed"].items():
-        if "iqm" in own and (wrong := misfit(own, POOLED, f"confirmed.{name}")):
+    for name, confirmed in results["confirmed"].items():
+        if "iqm" in confirmed and (wrong := misfit(confirmed, POOLED, f"confirmed.{name}")):
             return wrong
     return ""
 
@@ -239,8 +239,10 @@ def outcomes_of(path: Path) -> dict[int, Outcome]:
 def evaluations(paths: Sequence[Path]) -> list[tuple[int, list[Outcome]]]:
     """The first, second, … evaluation that every run has: a step, and the outcomes of all. (Actors
     in processes may bring runs a few steps apart.)"""
-    found = [list(outcomes_of(path).items()) for path in paths]
-    return [(those[0][0], [outcome for _, outcome in those]) for those in zip(*found, strict=False)]
+    by_run = [list(outcomes_of(path).items()) for path in paths]
+    return [
+        (those[0][0], [outcome for _, outcome in those]) for those in zip(*by_run, strict=False)
+    ]
 
 
 def trained_anew(path: Path) -> str:

@@ -52,8 +52,8 @@ class Card:
 
 def text(value: Any) -> str:
     """Anything as Markdown shows it: no markup of its own, one line."""
-    words = "".join(letter if letter.isprintable() else " " for letter in str(value))
-    return SPECIAL.sub(r"\\\1", html.escape(words, quote=False))
+    line = "".join(letter if letter.isprintable() else " " for letter in str(value))
+    return SPECIAL.sub(r"\\\1", html.escape(line, quote=False))
 
 
 def quoted(value: Any) -> str:
@@ -81,23 +81,23 @@ def interval(values: Sequence[float]) -> str:
     return f"{low:.2f} to {high:.2f}"
 
 
-def card(told: Card) -> str:
-    run = told.run
+def card(content: Card) -> str:
+    run = content.run
     front = {"library_name": "tenfold", "tags": ["reinforcement-learning", run.agent.name]}
-    front |= {"license": told.licence} if told.licence else {}
+    front |= {"license": content.licence} if content.licence else {}
     facts = {
         "environment": run.env,
         "agent": run.agent.name,
         "seed": run.seed,
-        "environment steps": f"{trained_steps(told.rows):,}",
-        "licence": told.licence or UNSTATED,
-        "trained": told.about.get("created", UNSTATED),
-        "packed by": f"tenfold {told.version}",
+        "environment steps": f"{trained_steps(content.rows):,}",
+        "licence": content.licence or UNSTATED,
+        "trained": content.about.get("created", UNSTATED),
+        "packed by": f"tenfold {content.version}",
     }
-    name = shlex.quote(told.file)
+    name = shlex.quote(content.file)
     use = f"tenfold eval {name} --episodes 20\ntenfold export {name} --out policy.onnx"
     python = (
-        f"import tenfold as ten\n\nagent = ten.load({told.file!r})\n"
+        f"import tenfold as ten\n\nagent = ten.load({content.file!r})\n"
         "action = agent.act(obs)  # mask=mask, where the environment offers masks"
     )
     return "\n\n".join(
@@ -109,19 +109,19 @@ def card(told: Card) -> str:
             f"![Returns over environment steps]({CURVE})",
             table(("", ""), facts.items()),
             "## Scores",
-            *scores(told),
+            *scores(content),
             "## Use",
             fenced(use, "bash"),
             fenced(python, "python"),
             "Settings that name modules (`module:Name`) need `--trust`, in Python `trust=True`: "
             "those modules are then imported, and run.",
             "## Command",
-            fenced(shlex.join(told.about["command"]) or UNSTATED),
+            fenced(shlex.join(content.about["command"]) or UNSTATED),
             "## Settings",
             "`tenfold train config.yaml` trains it again.",
-            fenced(told.settings, "yaml"),
+            fenced(content.settings, "yaml"),
             "## Versions and machine",
-            table(("", ""), {**told.about["versions"], **told.about["machine"]}.items()),
+            table(("", ""), {**content.about["versions"], **content.about["machine"]}.items()),
             "",
         ]
     )
@@ -131,39 +131,42 @@ def trained_steps(rows: list[dict[str, Any]]) -> int:
     return max((row["step"] for row in rows), default=0)
 
 
-def scores(told: Card) -> list[str]:
+def scores(content: Card) -> list[str]:
     """Of episodes played for the card, of evaluations while it trained, of all seeds."""
-    found = []
-    if told.said:
-        found.append(fenced("\n".join(told.said)))
-    if told.scored:
+    blocks = []
+    if content.said:
+        blocks.append(fenced("\n".join(content.said)))
+    if content.scored:
         head = ("policy", "step", "mean return", "95 % interval of the mean", "episodes")
-        success = any(own.success_rate is not None for own in told.scored)
+        success = any(score.success_rate is not None for score in content.scored)
         lines = [
             [
-                f"{own.checkpoint} checkpoint, {told.run.eval_policy}",
-                f"{own.step:,}",
-                f"{np.mean(own.returns):.2f}",
-                interval(own.returns),
-                len(own.returns),
-                *([f"{own.success_rate:.1%}" if own.success_rate is not None else "–"] * success),
+                f"{score.checkpoint} checkpoint, {content.run.eval_policy}",
+                f"{score.step:,}",
+                f"{np.mean(score.returns):.2f}",
+                interval(score.returns),
+                len(score.returns),
+                *(
+                    [f"{score.success_rate:.1%}" if score.success_rate is not None else "–"]
+                    * success
+                ),
             ]
-            for own in told.scored
+            for score in content.scored
         ]
-        mean = f"{np.mean(told.random):.2f}"
-        lines.append(["random actions", "–", mean, interval(told.random), len(told.random)])
+        mean = f"{np.mean(content.random):.2f}"
+        lines.append(["random actions", "–", mean, interval(content.random), len(content.random)])
         lines[-1] += ["–"] * success
-        found.append("Episodes played for this card, other than those that chose the checkpoint:")
-        found.append(table((*head, *(["success"] * success)), lines))
-    if judged := [row for row in told.rows if row["kind"] == "eval"]:
+        blocks.append("Episodes played for this card, other than those that chose the checkpoint:")
+        blocks.append(table((*head, *(["success"] * success)), lines))
+    if judged := [row for row in content.rows if row["kind"] == "eval"]:
         best = max(judged, key=lambda row: row["mean_return"])
         kinds = {"last evaluation": judged[-1], "best evaluation": best}
-        found.append("Evaluations while it trained (the best of many is better by chance too):")
-        found.append(table(("", "", ""), ([name, *evaluated(row)] for name, row in kinds.items())))
-    if told.seeds:
-        found.append("All seeds of the experiment that this run is one of:")
-        found.append(table(("", ""), told.seeds.items()))
-    return found or ["None were measured."]
+        blocks.append("Evaluations while it trained (the best of many is better by chance too):")
+        blocks.append(table(("", "", ""), ([name, *evaluated(row)] for name, row in kinds.items())))
+    if content.seeds:
+        blocks.append("All seeds of the experiment that this run is one of:")
+        blocks.append(table(("", ""), content.seeds.items()))
+    return blocks or ["None were measured."]
 
 
 def evaluated(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -178,14 +181,14 @@ def evaluated(row: Mapping[str, Any]) -> tuple[str, str]:
 def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
     """What the run's algorithm is judged by, over training, as PNG."""
     reporter, lines = reporter_of(run), []
-    for own in reporter.curves(run):
-        found = [
-            (row["step"], row[own.column])
+    for spec in reporter.curves(run):
+        points = [
+            (row["step"], row[spec.column])
             for row in rows
-            if row["kind"] == own.kind and row.get(own.column) is not None
+            if row["kind"] == spec.kind and row.get(spec.column) is not None
         ]
-        if found:
-            steps, values = zip(*found, strict=True)
-            lines.append(Line(own.label, steps, values, None, own.colour, "dots"))
+        if points:
+            steps, values = zip(*points, strict=True)
+            lines.append(Line(spec.label, steps, values, None, spec.colour, "dots"))
     drawn = Chart("", lines, reporter.counted(run), reporter.course)
     return as_png(figure_of([drawn], f"{run.agent.name} on {run.env}, seed {run.seed}"))

@@ -1,10 +1,15 @@
 """An exported file is tried before it is kept: on what the run's environment shows, its actions
 must be the agent's."""
 
-from collections.abc import Callable
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
@@ -13,115 +18,130 @@ from tenfold.core.spaces import PolicyActions
 from tenfold.evaluation.player import LANES, Allowance, play, random_policy
 from tenfold.shipping.policy import ExportedPolicy, arrays_of
 
-SHOWN = 1000  # observations
+OBSERVATIONS = 1000  # that a file is tried on
 SEED = 0
 CLOSE = 1e-5  # real numbers, which two libraries round differently
 # share of discrete actions that may be others: of two options whose values are equal but for
 # rounding either is right
 TIES = 0.005
 
-Runner = Callable[[list[np.ndarray]], list[np.ndarray]]
+Runner = Callable[[list[np.ndarray]], list[np.ndarray]]  # arrays in the order of the ports
 
 
-def seen_by(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch says about itself: missing packages, its own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def onnx_runner(content: bytes) -> Runner | None:
+    """By ONNX Runtime; None where that is not installed."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        return None
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_inputs()]
+    run: Any = lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))  # noqa: E731
+    return run
+
+
+def torch_runner(content: bytes) -> Runner:
+    with quiet():
+        module = torch.export.load(io.BytesIO(content)).module()
+
+    def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
+        with torch.no_grad(), quiet():
+            return [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays))]
+
+    return run
+
+
+def observations(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """What an agent that acts at random is shown in the run's environment: encoded rows [B, …] and
     masks, those of a team agent by agent."""
     rows: list[np.ndarray] = []
     masks: list[np.ndarray] = []
     wander = random_policy(agent, SEED)
 
-    def act(seen: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
-        rows.append(seen.reshape(agent.members, -1, *seen.shape[1:]).copy())
+    def act(obs: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+        rows.append(obs.reshape(agent.members, -1, *obs.shape[1:]).copy())
         if mask is not None:
             masks.append(mask.reshape(agent.members, -1, mask.shape[-1]).copy())
-        return wander(seen, mask, episode, step)
+        return wander(obs, mask, episode, step)
 
-    some = Allowance(2 * SHOWN, SHOWN // LANES)
-    play(run.world, agent, act, SHOWN, SEED, Purpose.SELECT, limit=SHOWN, allowance=some)
-    seen, mask = (np.concatenate(part, 1)[:, :SHOWN] if part else None for part in (rows, masks))
-    assert seen is not None
-    flat = seen.reshape(-1, *seen.shape[2:])
-    return flat, None if mask is None else mask.reshape(-1, mask.shape[-1])
-
-
-def draws_for(policy: ExportedPolicy, agent: Any, count: int) -> dict[str, np.ndarray]:
-    """The numbers by which the agent draws, where the file is given them."""
-    if not {"uniform", "normal"} & set(policy.more):
-        return {}
-    uniform, normal = agent.draws(count, 0)
-    return {"uniform": uniform.astype(np.float32), "normal": normal}
+    budget = Allowance(2 * OBSERVATIONS, OBSERVATIONS // LANES)
+    limit = OBSERVATIONS
+    play(run.world, agent, act, limit, SEED, Purpose.SELECT, limit=limit, allowance=budget)
+    obs = np.concatenate(rows, 1)[:, :OBSERVATIONS]
+    flat = obs.reshape(-1, *obs.shape[2:])
+    if not masks:
+        return flat, None
+    return flat, np.concatenate(masks, 1)[:, :OBSERVATIONS].reshape(-1, masks[0].shape[-1])
 
 
-def inputs_of(
+def inputs_and_actions(
     policy: ExportedPolicy, agent: Any, rows: np.ndarray, mask: np.ndarray | None
-) -> list[np.ndarray]:
-    """What the file is given for encoded rows."""
+) -> tuple[list[np.ndarray], list[Any]]:
+    """For encoded rows: the arrays that the file is given, and the agent's own actions, with its
+    state after them where it has one."""
+    options, count = policy.decoder.actions.options, len(rows)
+    more = {"mask": np.ones((count, options), np.bool_) if mask is None else mask}
+    draws, numbers = None, np.arange(count)
+    if {"uniform", "normal"} & set(policy.more):
+        draws = agent.draws(count, 0)
+        more |= {"uniform": draws[0].astype(np.float32), "normal": draws[1]}
+    if "state" in policy.more:
+        more["state"] = np.roll(agent.infer(rows, mask)[1], 1, 0)  # of the row before
+        expected = list(agent.infer(rows, mask, draws, more["state"]))
+    elif draws is not None:
+        expected = [agent.sampled(rows, mask, 0)]
+    else:
+        expected = [agent.policy("greedy")(rows, mask, numbers, numbers)]
     lead = (agent.members, -1) if agent.members > 1 else (-1,)
-    options = policy.decoder.actions.options
-    allowed = np.ones((len(rows), options), np.bool_) if mask is None else mask
-    more = {"mask": allowed} | draws_for(policy, agent, len(rows))
-    if "state" in policy.more:
-        more["state"] = remembered(agent, rows, mask)
-    shown = arrays_of(policy.encoder, rows.reshape(*lead, *rows.shape[1:]))
-    return shown + [more[name].reshape(*lead, more[name].shape[-1]) for name in policy.more]
+    arrays = arrays_of(policy.encoder, rows.reshape(*lead, *rows.shape[1:]))
+    arrays += [more[name].reshape(*lead, more[name].shape[-1]) for name in policy.more]
+    return arrays, expected
 
 
-def remembered(agent: Any, rows: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """What a policy may remember: what it does behind the row before."""
-    _, after = agent.said_after(rows, mask, np.zeros((len(rows), agent.state_size), np.float32))
-    return np.roll(after, 1, 0)
-
-
-def expected_of(
-    policy: ExportedPolicy, agent: Any, rows: np.ndarray, mask: np.ndarray | None
-) -> list[Any]:
-    """The agent's own actions, and what it remembers then where that is something."""
-    drawn = bool({"uniform", "normal"} & set(policy.more))
-    if "state" in policy.more:
-        draws = agent.draws(len(rows), 0) if drawn else None
-        return list(agent.said_after(rows, mask, remembered(agent, rows, mask), draws))
-    if drawn:
-        return [agent.sampled(rows, mask, 0)]
-    count = np.arange(len(rows))
-    return [agent.policy("greedy")(rows, mask, count, count)]
-
-
-def parts_of(actions: PolicyActions, expected: Any, path: tuple[str | int, ...]) -> np.ndarray:
-    """Of the agent's actions the part at a path."""
+def component(actions: PolicyActions, encoded: Any, path: tuple[str | int, ...]) -> np.ndarray:
+    """The component at a path, of the agent's actions."""
     if not path:
-        return np.asarray(expected)
-    each = [actions.decode(row) for row in expected]
+        return np.asarray(encoded)
+    decoded = [actions.decode(row) for row in encoded]
     for key in path:
-        each = [one[key] for one in each]
-    return np.stack(each)
+        decoded = [action[key] for action in decoded]
+    return np.stack(decoded)
 
 
-def verdict(
-    policy: ExportedPolicy, agent: Any, run: Run, runner: Runner, how: str
-) -> tuple[str, int]:
-    """One sentence about the actions of a file beside the agent's, and how many discrete ones are
-    others; refused where they are not the same."""
-    rows, mask = seen_by(run, agent)
-    expected, *after = expected_of(policy, agent, rows, mask)
-    found = runner(inputs_of(policy, agent, rows, mask))
-    different, furthest = np.zeros(len(rows), np.bool_), 0.0
-    for port, own in zip(policy.outputs, found, strict=True):
-        told = after[0] if port.kind == "state" else expected
-        wanted = parts_of(policy.decoder.actions, told, port.path).reshape(len(rows), -1)
-        own = own.reshape(len(rows), -1)
-        if wanted.dtype.kind == "f":
-            furthest = max(furthest, float(np.abs(own - wanted).max(initial=0)))
-            different |= ~np.isclose(own, wanted, CLOSE, CLOSE).all(-1)
+def verdict(policy: ExportedPolicy, agent: Any, run: Run, runner: Runner, runtime: str) -> str:
+    """A sentence about the file's actions beside the agent's; UserError where they are others."""
+    rows, mask = observations(run, agent)
+    arrays, (actions, *state) = inputs_and_actions(policy, agent, rows, mask)
+    count, furthest = len(rows), 0.0
+    different = np.zeros(count, np.bool_)
+    for port, output in zip(policy.outputs, runner(arrays), strict=True):
+        encoded = state[0] if port.kind == "state" else actions
+        expected = component(policy.decoder.actions, encoded, port.path).reshape(count, -1)
+        output = output.reshape(count, -1)
+        if expected.dtype.kind == "f":
+            furthest = max(furthest, float(np.abs(output - expected).max(initial=0)))
+            different |= ~np.isclose(output, expected, CLOSE, CLOSE).all(-1)
         else:
-            different |= (own != wanted).any(-1)
+            different |= (output != expected).any(-1)
     others = int(different.sum())
-    if others > TIES * len(rows):
+    if others > TIES * count:
         raise UserError(
-            f"The exported policy is not the agent's: {others:,} of {len(rows):,} actions by {how} "
+            f"The exported policy is not the agent's: {others:,} of {count:,} actions by {runtime} "
             "are others, so that no file was written."
         )
     numbers = f", real numbers within {furthest:.1g}" if furthest else ""
-    return (
-        f"{len(rows) - others:,} of {len(rows):,} actions by {how} are the agent's{numbers}",
-        others,
-    )
+    return f"{count - others:,} of {count:,} actions by {runtime} are the agent's{numbers}"

@@ -1,36 +1,48 @@
-"""`ten.export` and `tenfold export`: a run's policy as a file that runs without tenfold."""
+"""`ten.export` and `tenfold export`: a run's policy as a file that runs without tenfold.
 
+The module is traced once, by torch.export; the file `torch` is what was traced, the file `onnx` is
+made from it. (TorchScript is deprecated, and would be a second trace.) Neither holds anything of
+the machine it was made on. `check` tries a file before it is kept.
+"""
+
+import contextlib
 import hashlib
+import io
 import json
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import tenfold
-from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.registry import algorithm
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.making import make_environments
 from tenfold.runs.archive import opened
 from tenfold.runs.files import for_writing, replace_file, writing
 from tenfold.runs.folder import is_seeds
-from tenfold.shipping.check import verdict
-from tenfold.shipping.files import (
-    onnx_bytes,
-    onnx_runner,
-    require_onnx,
-    torch_bytes,
-    torch_runner,
-    traced,
+from tenfold.shipping.check import onnx_runner, quiet, torch_runner, verdict
+from tenfold.shipping.policy import (
+    BATCH,
+    Encoder,
+    ExportedPolicy,
+    batch_lead,
+    described_space,
 )
-from tenfold.shipping.policy import Encoder, ExportedPolicy, batch_lead
-from tenfold.shipping.ports import described_space
 from tenfold.training.learners import Trained, load_run
 
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+RUNTIME = {"onnx": "ONNX Runtime", "torch": "torch.export"}
+OPSET = 18  # of ONNX: what ONNX Runtime reads since 1.14
+NOTE = "tenfold"  # under which the metadata stand
+TRACED_ROWS = 3  # of the batch that is traced; the file takes any number
+# what torch notes of every operation: files and lines of the machine it was traced on
+DEBUG_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,7 @@ def export(
         require_onnx()
     path = Path(getattr(run, "path", run))
     name = path.stem if path.is_file() else path.resolve().name
-    file = Path(out) if out else Path(f"{name}{SUFFIX[format]}")
-    for_writing(file, "--out")
+    file = for_writing(Path(out) if out else Path(f"{name}{SUFFIX[format]}"), "--out")
     with opened(path) as folder:
         if is_seeds(folder):
             raise UserError(
@@ -88,10 +99,9 @@ def export(
         else:
             content = torch_bytes(program, about)
             runner = torch_runner(content)
-        how = {"onnx": "ONNX Runtime", "torch": "torch.export"}[format]
         checked = "not checked: onnxruntime is not installed"
         if runner:
-            checked, _ = verdict(policy, trained.agent, trained.run, runner, how)
+            checked = verdict(policy, trained.agent, trained.run, runner, RUNTIME[format])
     with writing(f"--out {file}"):
         replace_file(file, content)
     return Exported(file, about, checked)
@@ -102,26 +112,27 @@ def policy_of(
 ) -> tuple[ExportedPolicy, dict[str, Any]]:
     """The module to be traced, and what its file says about itself."""
     run, agent = trained.run, trained.agent
-    chosen = algorithm(run.agent.name)
-    inner = chosen.exported(agent, sample)
-    with closing(make_environments(run.world, 1, 0, chosen.reads_masks)) as envs:
+    algo = algorithm(run.agent.name)
+    inner = algo.exported(agent, sample)
+    with closing(make_environments(run.world, 1, 0, algo.reads_masks)) as envs:
         space, action_space = envs.observation_space, envs.action_space
         masked, names = envs.mask is not None, names_of(envs)
     actions = policy_actions(action_space, run.env)
-    wanted = masked if mask is None else mask
-    if wanted and not actions.options:
+    if mask is not None:
+        masked = mask
+    if masked and not actions.options:
         raise ConfigError("--mask", "is for discrete choices, and this policy has none.")
-    encoder = Encoder(
-        space, agent.layout.frame or agent.layout, batch_lead(agent.members, agent.frames)
-    )
-    policy = ExportedPolicy(inner, encoder, actions, wanted, sample)
+    lead = batch_lead(agent.members, agent.frames)
+    encoder = Encoder(space, agent.layout.frame or agent.layout, lead)
+    policy = ExportedPolicy(inner, encoder, actions, masked, sample)
+    settings = json.dumps(to_mapping(run), sort_keys=True)  # whatever their order
     about = {
         "tenfold_version": tenfold.__version__,
         "agent": run.agent.name,
         "env": run.env,
         "run": trained.folder.id,
         "step": trained.step,
-        "settings_sha256": settings_digest(run),
+        "settings_sha256": hashlib.sha256(settings.encode()).hexdigest(),
         "observation_space": described_space(space),
         "action_space": described_space(action_space),
         "action_names": names,
@@ -134,17 +145,108 @@ def policy_of(
 
 
 def names_of(envs: Any) -> list[str]:
-    """What the parts or options of an action are called, where the environment says so: by names
-    of our own environments, or as Gymnasium's Atari games do."""
-    own: Any = getattr(next(iter(getattr(envs, "envs", ())), None), "unwrapped", None)
-    asked = (lambda: own.get_action_meanings(), lambda: own.action_names)
-    for ask in (lambda: envs.action_names, *asked):
+    """Names of an action's components or options, where the environment has any: `action_names` of
+    our own environments, or as Gymnasium's Atari games have them."""
+    env: Any = getattr(next(iter(getattr(envs, "envs", ())), None), "unwrapped", None)
+    sources: tuple[Callable[[], Any], ...] = (
+        lambda: envs.action_names,
+        lambda: env.get_action_meanings(),
+        lambda: env.action_names,
+    )
+    for source in sources:
         with suppress(Exception):  # another's code, and nothing depends on it
-            if (names := list(ask())) and all(isinstance(name, str) for name in names):
+            if (names := list(source())) and all(isinstance(name, str) for name in names):
                 return names
     return []
 
 
-def settings_digest(run: Run) -> str:
-    """Of all settings, whatever their order."""
-    return hashlib.sha256(json.dumps(to_mapping(run), sort_keys=True).encode()).hexdigest()
+# the file
+
+
+def traced(policy: ExportedPolicy) -> torch.export.ExportedProgram:
+    """The policy as a graph of torch's own operations, for any size of batch, without the
+    parameters that no action depends on (values, noise scales)."""
+    batch = torch.export.Dim(BATCH)
+    shapes = tuple({port.axis: batch} for port in policy.inputs)
+    examples = tuple(port.example(TRACED_ROWS) for port in policy.inputs)
+    try:
+        with quiet(), torch.no_grad():
+            program = torch.export.export(policy.eval(), examples, dynamic_shapes=(shapes,))
+    except Exception as error:  # of torch, about code that cannot be traced, or of that code
+        raise UserError(
+            f"The policy cannot be traced by torch.export ({described(error):.200}): a network or "
+            "an algorithm of your own must be made of torch's operations on tensors, and ask for "
+            "x.shape[0], not for len(x)."
+        ) from None
+    signature, graph = program.graph_signature, program.graph
+    for node in graph.nodes:
+        for name in DEBUG_NOTES:
+            node.meta.pop(name, None)
+    graph.eliminate_dead_code()
+    kept, tensors = [], {*signature.parameters, *signature.buffers, *program.constants}
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        if spec.target in tensors and not node.users:
+            graph.erase_node(node)
+        else:
+            kept.append(spec)
+    targets = {spec.target for spec in kept}
+    return torch.export.ExportedProgram(
+        program.graph_module,
+        graph,
+        torch.export.ExportGraphSignature(kept, signature.output_specs),
+        {name: tensor for name, tensor in program.state_dict.items() if name in targets},
+        program.range_constraints,
+        program.module_call_graph,
+        constants={name: value for name, value in program.constants.items() if name in targets},
+        verifiers=program.verifiers,
+    )
+
+
+def require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"--format onnx needs the module {error.name}: pip install 'tenfold[onnx]', or use "
+            "--format torch."
+        ) from None
+
+
+def onnx_bytes(program: Any, policy: ExportedPolicy, about: dict[str, Any]) -> bytes:
+    import onnx_ir
+
+    try:
+        with quiet(), contextlib.redirect_stdout(io.StringIO()):
+            model: Any = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=[port.name for port in policy.inputs],
+                output_names=[port.name for port in policy.outputs],
+                opset_version=OPSET,
+                external_data=False,
+                verbose=False,
+            )
+    except Exception as error:  # of torch, about an operation that ONNX does not have
+        raise UserError(
+            f"The policy cannot be written as ONNX ({described(error):.300}): use --format torch."
+        ) from None
+    model = model.model
+    for part in (model, model.graph, *model.graph.all_nodes(), *model.functions.values()):
+        part.metadata_props.clear()
+    for node in model.graph.all_nodes():
+        node.doc_string = None
+        for value in node.outputs:
+            value.metadata_props.clear()
+    model.producer_name, model.producer_version = "tenfold", about["tenfold_version"]
+    model.doc_string = f"{about['agent']} on {about['env']}"
+    model.metadata_props[NOTE] = json.dumps(about)
+    return onnx_ir.to_proto(model).SerializeToString()
+
+
+def torch_bytes(program: Any, about: dict[str, Any]) -> bytes:
+    content = io.BytesIO()
+    with quiet():
+        torch.export.save(program, content, extra_files={f"{NOTE}.json": json.dumps(about)})
+    return content.getvalue()

@@ -14,7 +14,7 @@ import tenfold
 from tenfold.config.files import Trust
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Asked
+from tenfold.core.protocols import EvalRequest
 from tenfold.core.registry import algorithm
 from tenfold.evaluation.evaluate import evaluation_of
 from tenfold.evaluation.player import play, random_policy
@@ -73,9 +73,9 @@ def pack(
     file = for_writing(named_zip(Path(out)) if out else Path(f"{path.resolve().name}.zip"), "--out")
     checkpoints = loaded(folder, env)
     files = texts(folder, settings, file.name, licence, checkpoints, episodes)
-    with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as scratch:
         for number, (name, trained) in enumerate(checkpoints.items()):
-            kept = Path(place) / str(number)
+            kept = Path(scratch) / str(number)
             state = flat_state({"agent": trained.agent.policy_state()})
             write_arrays(kept, state, {"run": folder.id, "step": trained.step})
             files[name] = kept
@@ -99,10 +99,10 @@ def named_zip(file: Path) -> Path:
 def loaded(folder: RunFolder, env: Any) -> dict[str, Trained]:
     """The last checkpoint and the best, by their names in the archive."""
     last = load_run(folder.path, "last", env, folder.trust)
-    found = {f"checkpoints/step-{last.step:012d}.safetensors": last}
+    trained = {f"checkpoints/step-{last.step:012d}.safetensors": last}
     if (folder.checkpoints / BEST).exists():
-        found[f"checkpoints/{BEST}"] = load_run(folder.path, "best", env, folder.trust)
-    return found
+        trained[f"checkpoints/{BEST}"] = load_run(folder.path, "best", env, folder.trust)
+    return trained
 
 
 def texts(
@@ -118,8 +118,8 @@ def texts(
     about = {name: folder.about[name] for name in KEPT if name in folder.about}
     about["command"] = named_alone(about.get("command"))
     settings = (folder.path / "config.yaml").read_text()
-    scored, random, said = judged(run, checkpoints, episodes)
-    told = Card(
+    scored, random, lines = judged(run, checkpoints, episodes)
+    content = Card(
         run,
         about,
         rows,
@@ -129,27 +129,27 @@ def texts(
         tenfold.__version__,
         scored,
         random,
-        said,
+        lines,
         all_seeds(folder.path, run, folder.trust),
     )
     metrics = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    found: dict[str, bytes | Path] = {
-        CARD: card(told).encode(errors="replace"),
+    files: dict[str, bytes | Path] = {
+        CARD: card(content).encode(errors="replace"),
         CURVE: curve(run, rows),
         "config.yaml": settings.encode(),
         "run.json": json.dumps(about, indent=1).encode(),
     }
     # metrics of very long runs are left out rather than refused by whoever opens the archive
-    return found | ({METRICS: metrics} if readable(metrics) else {})
+    return files | ({METRICS: metrics} if readable(metrics) else {})
 
 
 def named_alone(command: Any) -> list[str]:
     """A command line whose program is a name, without the folders of this machine."""
-    words = [str(word) for word in command] if isinstance(command, list) else []
-    if words:
-        name = Path(words[0]).name
-        words[0] = "tenfold" if name == "__main__.py" else name
-    return words
+    command_words = [str(word) for word in command] if isinstance(command, list) else []
+    if command_words:
+        name = Path(command_words[0]).name
+        command_words[0] = "tenfold" if name == "__main__.py" else name
+    return command_words
 
 
 def judged(
@@ -159,25 +159,28 @@ def judged(
     it has to say."""
     if not episodes:
         return [], [], []
-    which = {"best" if BEST in name else "last": own for name, own in checkpoints.items()}
+    which = {
+        "best" if BEST in name else "last": trained_policy
+        for name, trained_policy in checkpoints.items()
+    }
     if algorithm(run.agent.name).evaluation():
-        how, said = evaluation_of(run), []
+        how, lines = evaluation_of(run), []
         for name, trained in which.items():
             folder = trained.folder
-            asked = Asked(folder.path, name, episodes, trust=folder.trust)
-            said += [
+            request = EvalRequest(folder.path, name, episodes, trust=folder.trust)
+            lines += [
                 f"{name} checkpoint (step {trained.step:,})",
-                *how.lines(asked, how.find(asked)),
+                *how.lines(request, how.evaluate(request)),
             ]
-        return [], [], said
-    found, limit = [], run.episode_limit
+        return [], [], lines
+    scores, limit = [], run.episode_limit
     for name, trained in which.items():
         policy = trained.agent.policy(run.eval_policy)
         score = play(run.world, trained.agent, policy, episodes, run.seed, limit=limit)
-        found.append(Scored(name, trained.step, score.returns, score.success_rate))
+        scores.append(Scored(name, trained.step, score.returns, score.success_rate))
     agent = which["last"].agent
     chance = random_policy(agent, run.seed)
-    return found, play(run.world, agent, chance, episodes, run.seed, limit=limit).returns, []
+    return scores, play(run.world, agent, chance, episodes, run.seed, limit=limit).returns, []
 
 
 def all_seeds(path: Path, run: Run, trust: Trust) -> dict[str, str]:
@@ -186,21 +189,21 @@ def all_seeds(path: Path, run: Run, trust: Trust) -> dict[str, str]:
         return {}
     folder, reporter = SeedsFolder.open(path.resolve().parent, trust), reporter_of(run)
     members = [reporter.last_numbers(rows) for rows in rows_of(folder)]
-    found = {}
+    sentences = {}
     for name, number in reporter.numbers.items():
-        own = [value for member in members if (value := member.get(name)) is not None]
-        if name != "step" and own and len(own) == len(members):
-            found[number.heading] = sentence(together(own), number.form)
-    return found
+        values = [value for member in members if (value := member.get(name)) is not None]
+        if name != "step" and values and len(values) == len(members):
+            sentences[number.heading] = sentence(together(values), number.form)
+    return sentences
 
 
 def write_zip(file: Path, files: dict[str, bytes | Path], licence: str) -> None:
     """Under another name first: an archive that is there stays until the new one is whole."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     digests = {name: digest_of(content) for name, content in files.items()}
     about = {"kind": KIND, "format": FORMAT, "licence": licence, "files": digests}
     try:
-        with zipfile.ZipFile(beside, "w") as archive:
+        with zipfile.ZipFile(temporary, "w") as archive:
             for name, content in {MANIFEST: json.dumps(about, indent=1).encode(), **files}.items():
                 entry = zipfile.ZipInfo(name, WHEN)
                 entry.external_attr = (stat.S_IFREG | 0o644) << 16
@@ -209,9 +212,9 @@ def write_zip(file: Path, files: dict[str, bytes | Path], licence: str) -> None:
                 with archive.open(entry, "w", force_zip64=isinstance(content, Path)) as target:
                     for piece in pieces(content):
                         target.write(piece)
-        beside.replace(file)
+        temporary.replace(file)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def digest_of(content: bytes | Path) -> str:

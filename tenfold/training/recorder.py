@@ -17,14 +17,13 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
-from tenfold.core.registry import algorithm
-from tenfold.evaluation.evaluator import EpisodeEvaluator, episode_end
+from tenfold.evaluation.evaluator import episode_end, evaluator_of
 from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank, row_in
 from tenfold.training.callbacks import callback_of, require_row
-from tenfold.training.cores import CoreUse
 from tenfold.training.display import Display
+from tenfold.training.profiling import CoreUse
 
 # steps of an environment without a time limit after which its first episode may have no end
 ENDLESS = 5_000
@@ -57,9 +56,8 @@ class Recorder:
     ) -> None:
         self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
-        self.callbacks = callbacks = [callback_of(each) for each in callbacks]
-        own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
-        self.evaluator: Any = own or EpisodeEvaluator(learner.run)
+        self.callbacks = callbacks = [callback_of(callback) for callback in callbacks]
+        self.evaluator: Any = evaluator_of(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
         self.cores = CoreUse(learner)
         self.noticed = self.stopping = self.hurried = False
@@ -95,19 +93,19 @@ class Recorder:
 
     # the user's
 
-    def call(self, moment: str, *given: Any) -> None:
+    def call(self, moment: str, *rows: Any) -> None:
         """Callbacks that have something to say to a moment, such as on_log."""
-        self.call_each(self.callbacks, moment, *given)
+        self.call_each(self.callbacks, moment, *rows)
 
-    def call_each(self, callbacks: Iterable[Any], moment: str, *given: Any) -> None:
+    def call_each(self, callbacks: Iterable[Any], moment: str, *rows: Any) -> None:
         for callback in callbacks:
             if action := getattr(callback, moment, None):
                 name = f"{type(callback).__name__}.{moment}"
-                before = [dict(row) for row in given]
+                before = [dict(row) for row in rows]
                 with told_of(name):
-                    action(self, *given)
-                    json.dumps(given)  # what was added to a row can be kept
-                for was, row in zip(before, given, strict=True):
+                    action(self, *rows)
+                    json.dumps(rows)  # what was added to a row can be kept
+                for was, row in zip(before, rows, strict=True):
                     require_row(name, was, row)
 
     def show_row(self, moment: str, row: dict[str, Any], keep: Callable[[], None]) -> None:
@@ -174,8 +172,8 @@ class Recorder:
             self.metrics.flush_if_due()
             self.complain()
             self.notice_endless()
-            if words := self.cores.early():
-                self.display.say(f"Note: {words}.")
+            if hint := self.cores.early():
+                self.display.say(f"Note: {hint}.")
             self.display.update(learner.step, self.metrics, learner.clock, exploring)
 
         self.show_row("on_log", row, keep)
@@ -183,8 +181,8 @@ class Recorder:
     def evaluate(self) -> None:
         if self.is_evaluated():  # by a callback: one row of a step is enough
             self.owes_evaluation = False
-        elif found := self.judge():
-            self.note(found)
+        elif evaluation := self.judge():
+            self.note(evaluation)
 
     def judge(self) -> Evaluated | None:
         """An evaluation that is not recorded yet; None where it was interrupted. A policy that is
@@ -218,28 +216,28 @@ class Recorder:
         judged = not self.step or self.judged == policy_digest(self.learner)
         return None if hurried or judged or not self.run.eval_every else self.judge()
 
-    def note(self, found: Evaluated) -> None:
+    def note(self, evaluation: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""
         self.refuse_divergence()  # before such a policy counts as the best
-        row = json.dumps(found.row)  # as text: a note's keys are sorted
-        self.evaluated = {"digest": self.judged, "row": row, "score": found.score}
-        self.show_row("on_evaluate", found.row, lambda: self.keep_evaluation(found))
+        row = json.dumps(evaluation.row)  # as text: a note's keys are sorted
+        self.evaluated = {"digest": self.judged, "row": row, "score": evaluation.score}
+        self.show_row("on_evaluate", evaluation.row, lambda: self.keep_evaluation(evaluation))
 
-    def keep_evaluation(self, found: Evaluated) -> None:
-        best = rank(found.row) > self.metrics.best
-        self.metrics.add(found.row)
+    def keep_evaluation(self, evaluation: Evaluated) -> None:
+        best = rank(evaluation.row) > self.metrics.best
+        self.metrics.add(evaluation.row)
         self.checkpoints.saved = None  # a checkpoint of this step does not know of it
-        if found.warning:
+        if evaluation.warning:
             # of a quiet run, one of many perhaps, nothing else says which it is
             whose = f"seed {self.run.seed}: " if self.display.quiet else ""
-            self.display.say(f"Warning: {whose}{found.warning}", always=True)
-        if found.notice:
-            self.notice(found.notice)
+            self.display.say(f"Warning: {whose}{evaluation.warning}", always=True)
+        if evaluation.notice:
+            self.notice(evaluation.notice)
         if best:
             state, step = self.learner.agent.policy_state(), self.step
             self.try_to(
                 "save the best policy",
-                lambda: self.checkpoints.save_best(state, step, found.score),
+                lambda: self.checkpoints.save_best(state, step, evaluation.score),
             )
 
     def save(self) -> str:
@@ -285,20 +283,20 @@ class Recorder:
     def notice_endless(self) -> None:
         """Of an environment without a time limit whose episodes do not end."""
         run = self.run
-        each = self.step // (run.num_envs * run.actors)
-        if each < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
+        played = self.step // (run.num_envs * run.actors)
+        if played < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
             return
         if not episode_end(self.learner):
             self.notice(
-                f"no episode of {run.env} has ended in {each:,} steps, and it has no time limit: "
-                "there are no returns to show, and evaluations are cut; give it one, such as "
-                "--max-episode-steps 1000"
+                f"no episode of {run.env} has ended in {played:,} steps, and it has no time "
+                "limit: there are no returns to show, and evaluations are cut; give it one, such "
+                "as --max-episode-steps 1000"
             )
 
-    def notice(self, words: str) -> None:
+    def notice(self, text: str) -> None:
         """About episodes that are long or have no end, once."""
         if not self.noticed:
-            self.display.say(f"Note: {words}.")
+            self.display.say(f"Note: {text}.")
         self.noticed = True
 
     def refuse_divergence(self) -> None:
@@ -314,12 +312,12 @@ class Recorder:
 
     def tell(self) -> None:
         """Says what happened that a person may want to know, and what one must not miss."""
-        for words in self.learner.notices:
-            self.display.say(f"step {self.step:,}: {words}")
+        for text in self.learner.notices:
+            self.display.say(f"step {self.step:,}: {text}")
         self.learner.notices.clear()
-        for words in self.learner.warnings:
+        for text in self.learner.warnings:
             self.display.say(
-                f"Warning: at step {self.step:,} {words}; training goes on.", always=True
+                f"Warning: at step {self.step:,} {text}; training goes on.", always=True
             )
         self.learner.warnings.clear()
 

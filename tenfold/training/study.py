@@ -63,7 +63,7 @@ def require_optuna() -> Any:
 # the file
 
 
-def open_study(folder: SweepFolder, wanted: tuple[Search, ...]) -> Any:
+def open_study(folder: SweepFolder, search: tuple[Search, ...]) -> Any:
     """The study of a sweep, new or as it was left; UserError where its file is not what it was."""
     import optuna
 
@@ -79,13 +79,13 @@ def open_study(folder: SweepFolder, wanted: tuple[Search, ...]) -> Any:
             pruner=pruner_of(folder.run, folder.plan),
         )
         trials = study.get_trials(deepcopy=False)
-        wrong = misfit_of_trials(study, trials, distributions(wanted))
+        wrong = misfit_of_trials(study, trials, distributions(search))
     except Exception as error:  # Optuna says in a dozen ways that it cannot read something
         raise damaged(path, error) from None
     if wrong:
         study._storage.remove_session()
         raise UserError(f"{path} is damaged ({wrong}): {advice(folder.path)}.")
-    default = default_drawn(folder.run, wanted)
+    default = default_drawn(folder.run, search)
     if default and not trials:
         with study_file(path):
             study.enqueue_trial(default)  # so that the winner is no worse on the trials' seeds
@@ -106,10 +106,10 @@ def require_file(path: Path, begun: bool) -> None:
             return  # killed before its first page was written
         if start != HEADER:
             raise UserError(f"{path} is damaged (it is no SQLite file): {advice(path.parent)}.")
-        with contextlib.closing(connection(path)) as found:
-            ((state,),) = found.execute("PRAGMA quick_check(1)").fetchall()
-            tables = {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
-            numbers = found.execute(NUMBERS, (NAME,)).fetchall() if tables >= TABLES else []
+        with contextlib.closing(connection(path)) as database:
+            ((state,),) = database.execute("PRAGMA quick_check(1)").fetchall()
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            numbers = database.execute(NUMBERS, (NAME,)).fetchall() if tables >= TABLES else []
     except (OSError, sqlite3.Error, ValueError) as error:
         raise damaged(path, error) from None
     if state != "ok":
@@ -117,8 +117,8 @@ def require_file(path: Path, begun: bool) -> None:
     if begun and not numbers:
         raise UserError(f"{path} is damaged (it holds no trials): {advice(path.parent)}.")
     if numbers != [(number,) for number in range(len(numbers))]:
-        words = "its trials are not numbered one by one"
-        raise UserError(f"{path} is damaged ({words}): {advice(path.parent)}.")
+        reason = "its trials are not numbered one by one"
+        raise UserError(f"{path} is damaged ({reason}): {advice(path.parent)}.")
 
 
 def connection(path: Path) -> sqlite3.Connection:
@@ -164,8 +164,8 @@ def damaged(path: Path, error: BaseException) -> UserError:
 
 def one_line(error: object) -> str:
     """The first line of what somebody else says, or what it is where it says nothing."""
-    words = str(getattr(error, "strerror", None) or error)
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    text = str(getattr(error, "strerror", None) or error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
@@ -190,8 +190,8 @@ def misfit_of_trials(study: Any, trials: list[Any], spaces: Mapping[str, Any]) -
         if state in ("COMPLETE", "PRUNED") and (row["value"] is None or trial.value is None):
             return f"{where} has no value"
         if state == "COMPLETE" and "evaluations" in trial.user_attrs:
-            told = as_number(row.get("success"), row["value"])
-            if not math.isclose(trial.value, told, abs_tol=CLOSE):
+            number = as_number(row.get("success"), row["value"])
+            if not math.isclose(trial.value, number, abs_tol=CLOSE):
                 return f"{where} has another value than its last evaluation"
         if state in ("COMPLETE", "PRUNED") and trial.params.keys() != spaces.keys():
             return f"{where} has other parameters than are searched over"
@@ -212,17 +212,17 @@ def row_of(trial: Any) -> Row:
     if wrong := misfit_of_outcomes(outcomes):
         raise ValueError(f"trial {trial.number}: {wrong}")
     success, score = next(reversed(outcomes.values()), [None, None])
-    told = any(rate is not None for rate, _ in outcomes.values())
+    tells_success = any(rate is not None for rate, _ in outcomes.values())
     rates = {step: rate or 0.0 for step, (rate, _) in outcomes.items()}
     return {
         "number": trial.number,
         "state": trial.state.name.lower(),
         "params": trial.params,
         "value": None if trial.state.name == "FAIL" else score,
-        "values": {step: own for step, (_, own) in outcomes.items()},
+        "values": {step: score_at for step, (_, score_at) in outcomes.items()},
         "scores": attributes.get("scores", []),
         "why": attributes.get("why", ""),
-    } | ({"success": success or 0.0, "successes": rates} if told else {})
+    } | ({"success": success or 0.0, "successes": rates} if tells_success else {})
 
 
 def misfit_of_outcomes(outcomes: Any) -> str:
@@ -269,24 +269,24 @@ def distribution_of(space: Space) -> Any:
     return kind(space.low, space.high, log=space.log)
 
 
-def distributions(wanted: tuple[Search, ...]) -> dict[str, Any]:
-    return {name: distribution_of(s) for one in wanted for name, s in one.spaces.items()}
+def distributions(search: tuple[Search, ...]) -> dict[str, Any]:
+    return {name: distribution_of(s) for one in search for name, s in one.spaces.items()}
 
 
 def draw(study: Any, folder: SweepFolder, trial: Any, spaces: Mapping[str, Any]) -> Row:
     """The settings of a trial. Each is drawn by a sampler of its own, whose seed is the trial's
     number: one that was drawn before a kill changes nothing about the next."""
-    found = {}
-    for place, (name, space) in enumerate(spaces.items()):
-        study.sampler = sampler_of(folder.run, folder.plan, trial.number, place)
-        found[name] = trial._suggest(name, space)
-    return found
+    params = {}
+    for index, (name, space) in enumerate(spaces.items()):
+        study.sampler = sampler_of(folder.run, folder.plan, trial.number, index)
+        params[name] = trial._suggest(name, space)
+    return params
 
 
-def sampler_of(run: Run, plan: Plan, number: int, place: int) -> Any:
+def sampler_of(run: Run, plan: Plan, number: int, index: int) -> Any:
     import optuna
 
-    seed = np.random.SeedSequence((run.seed, number, place))
+    seed = np.random.SeedSequence((run.seed, number, index))
     return optuna.samplers.TPESampler(
         seed=int(seed.generate_state(1)[0]),
         n_startup_trials=max(4, min(10, plan.trials // 4)),

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.files import require_trusted_cluster, settings_of
+from tenfold.config.files import require_trusted_cluster, resolve_run
 from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
-from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
+from tenfold.core.user_envs import require_named
 from tenfold.runs.files import Numbered, Target, turn_latest, writing
 from tenfold.runs.folder import destination, is_sweep, run_name
 from tenfold.runs.report import write_seeds_report, write_sweep_report
@@ -31,9 +31,8 @@ from tenfold.runs.schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import LEAST, success_rates, together
 from tenfold.runs.sweep import STUDY, Plan, SweepFolder, evaluations, require_plan
-from tenfold.training.cluster import Place
 from tenfold.training.display import Display
-from tenfold.training.many import fit
+from tenfold.training.run_group import check_and_warm_up
 from tenfold.training.study import (
     finished_rows,
     importances,
@@ -42,6 +41,7 @@ from tenfold.training.study import (
     study_file,
 )
 from tenfold.training.trials import Confirmation, Trials, carry_out_tasks
+from tenfold.training.worker_pool import Executor
 
 EVALUATIONS = 5  # of a run that would end before its first
 
@@ -86,24 +86,24 @@ def sweep(
     task of the Ray cluster at its `address`, and its files come here, or stay below `storage`,
     which all machines share."""
     require_optuna()
-    what, run = run, settings_of(run, {})
-    place = Place.of(run, bool(storage))
-    wanted = searches(run, search)
-    plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=place.shared)
+    what, run = run, resolve_run(run, {})
+    executor = Executor.of(run, bool(storage))
+    spaces = searches(run, search)
+    plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=executor.shared)
     run = with_evaluations(run, quiet)
     require_guard()
     require_named(run.env)
     if not isinstance(out, Numbered):  # which has a name of its own
         out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
     target = own_folder(out, run, plan, overwrite)
-    at_once = fit(run, len(plan.seeds), quiet)
+    at_once = check_and_warm_up(run, len(plan.seeds), quiet).together
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
         folder = SweepFolder.open(target)
         folder = folder.locked(max(trials, folder.plan.trials), run)
         turn_latest(target)
     else:
         folder = SweepFolder.create(target, run, plan)
-    return carry_out(folder, wanted, jobs, quiet, at_once)
+    return carry_out(folder, spaces, jobs, quiet, at_once)
 
 
 def resume_sweep(
@@ -117,10 +117,10 @@ def resume_sweep(
     folder = SweepFolder.open(Path(path), trust)
     require_trusted_cluster(folder.path, folder.run, trust)
     folder = folder.locked(folder.plan.trials, folder.run)
-    wanted = searches(folder.run, folder.plan.search)
-    at_once = fit(folder.run, len(folder.plan.seeds), quiet)
+    spaces = searches(folder.run, folder.plan.search)
+    at_once = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet).together
     turn_latest(folder.path)
-    return carry_out(folder, wanted, jobs, quiet, at_once)
+    return carry_out(folder, spaces, jobs, quiet, at_once)
 
 
 def with_evaluations(run: Run, quiet: bool) -> Run:
@@ -151,23 +151,23 @@ def plan_of(
     confirm: int,
     pruner: str,
 ) -> Plan:
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise ConfigError(
             "seeds",
-            f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.",
+            f"= {list(numbers)} cannot be: give at least one, none of them twice or below 0.",
         )
     for key, value, least in (("trials", trials, 1), ("confirm", confirm, 0)):
         if not least <= value <= MOST_TRIALS:
             raise ConfigError(key, f"= {value} must be between {least} and {MOST_TRIALS:,}.")
     if pruner not in PRUNERS:
         raise ConfigError("pruner", f"= {pruner} is not one of {', '.join(PRUNERS)}.")
-    held_out = tuple(range(max(chosen) + 1, max(chosen) + 1 + confirm))
+    held_out = tuple(range(max(numbers) + 1, max(numbers) + 1 + confirm))
     written = {
         path.replace("-", "_"): list(space) if isinstance(space, list | tuple) else str(space)
         for path, space in search.items()
     }
-    return Plan(written, trials, chosen, held_out, pruner)
+    return Plan(written, trials, numbers, held_out, pruner)
 
 
 def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
@@ -178,8 +178,8 @@ def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
         return SweepFolder.open(path).other_than(run, plan) if is_sweep(path) else "kind"
 
     if isinstance(target, Numbered):
-        taken = itertools.takewhile(os.path.lexists, target)
-        return next((path for path in taken if not other(path)), target)
+        existing = itertools.takewhile(os.path.lexists, target)
+        return next((path for path in existing if not other(path)), target)
     if not overwrite:
         require_plan(target)
     if target.exists() and any(target.iterdir()):
@@ -194,31 +194,31 @@ def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
 
 
 def carry_out(
-    folder: SweepFolder, wanted: tuple[Search, ...], jobs: int, quiet: bool, at_once: bool
+    folder: SweepFolder, spaces: tuple[Search, ...], jobs: int, quiet: bool, at_once: bool
 ) -> SweepResult:
-    plan, study = folder.plan, open_study(folder, wanted)
+    plan, study = folder.plan, open_study(folder, spaces)
     display = Display(f"{folder.title}", 0, 0, quiet)
-    place = Place.of(folder.run, plan.shared and folder.run.where == "ray")
-    how = "a trial's seeds together" if at_once else f"runs {place.words(jobs)}"
+    executor = Executor.of(folder.run, plan.shared and folder.run.where == "ray")
+    how = "a trial's seeds together" if at_once else f"runs {executor.words(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     try:
         with study_file(folder.path / STUDY):
-            trials = Trials(folder, study, wanted, display)
-            stopped = carry_out_tasks(trials, place, jobs, at_once)
-            found: dict[str, Any] = {"trials": finished_rows(study)}
-        winner = winner_of(found["trials"])
+            trials = Trials(folder, study, spaces, display)
+            stopped = carry_out_tasks(trials, executor, jobs, at_once)
+            results: dict[str, Any] = {"trials": finished_rows(study)}
+        winner = winner_of(results["trials"])
         if stopped:
-            best = drawn_run(alone(folder.run), wanted, winner["params"]) if winner else None
-            return SweepResult(folder.path, found, best, stopped)
+            best = drawn_run(alone(folder.run), spaces, winner["params"]) if winner else None
+            return SweepResult(folder.path, results, best, stopped)
         if winner is None:
-            why = next((row["why"] for row in found["trials"] if row["why"]), "none ended")
+            why = next((row["why"] for row in results["trials"] if row["why"]), "none ended")
             raise UserError(f"All {plan.trials} trials failed. The first: {why}")
-        best = drawn_run(alone(folder.run), wanted, winner["params"])
+        best = drawn_run(alone(folder.run), spaces, winner["params"])
         folder.write_best(best)
-        found |= {"winner": winner["number"], "importance": importances(study)}
+        results |= {"winner": winner["number"], "importance": importances(study)}
         confirmation = Confirmation(folder, best, display)
-        if stopped := carry_out_tasks(confirmation, place, jobs, at_once):
-            return SweepResult(folder.path, found, best, stopped)
+        if stopped := carry_out_tasks(confirmation, executor, jobs, at_once):
+            return SweepResult(folder.path, results, best, stopped)
     except ActorFault as fault:  # the cluster's head is gone
         raise fault.adding(f"`tenfold resume {folder.path}` goes on.") from None
     finally:
@@ -226,14 +226,14 @@ def carry_out(
         study._storage.remove_session()
         if folder.lock:
             folder.lock.release()
-    found["confirmed"] = {
-        name: confirmed(own, confirmation.errors) for name, own in confirmation.folders.items()
+    results["confirmed"] = {
+        name: confirmed(seeds, confirmation.errors) for name, seeds in confirmation.folders.items()
     }
-    found["verdict"] = verdict(found, best == alone(folder.run))
-    folder.write_results(found)
+    results["verdict"] = verdict(results, best == alone(folder.run))
+    folder.write_results(results)
     with writing(folder.path / "report.html"):
         write_sweep_report(folder)
-    return SweepResult(folder.path, found, best, 0, confirmation.errors)
+    return SweepResult(folder.path, results, best, 0, confirmation.errors)
 
 
 def winner_of(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -262,15 +262,15 @@ def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:
     if whole and not failed:
         with writing(folder.path / "report.html"):
             write_seeds_report(folder)
-    found: dict[str, Any] = together([score for _, score in last[0][1]]) if last else {}
+    summary: dict[str, Any] = together([score for _, score in last[0][1]]) if last else {}
     if last and (rates := success_rates(last[0][1])):
-        found["success"] = together(rates)
-    return found | {"failed": {str(seed): words for seed, words in failed.items()}}
+        summary["success"] = together(rates)
+    return summary | {"failed": {str(seed): why for seed, why in failed.items()}}
 
 
-def verdict(found: dict[str, Any], same: bool) -> str:
+def verdict(results: dict[str, Any], same: bool) -> str:
     """One sentence about the winner on held-out seeds; empty where there are none."""
-    winner, default = (found["confirmed"].get(name, {}) for name in ("winner", "default"))
+    winner, default = (results["confirmed"].get(name, {}) for name in ("winner", "default"))
     if same:
         return "No trial beat the default settings: they are the winner."
     if not winner:

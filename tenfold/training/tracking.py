@@ -40,7 +40,7 @@ def project() -> str:
 def trackers_named(text: str | Sequence[str] | None) -> tuple["Tracker", ...]:
     """Of --track; several are separated by commas, in Python also a list. TensorBoard's files are
     always written."""
-    text, found = text if text is None or isinstance(text, str) else ",".join(text), []
+    text, trackers = text if text is None or isinstance(text, str) else ",".join(text), []
     for name in filter(None, (text or "").split(",")):
         if name == TENSORBOARD:
             continue
@@ -51,10 +51,10 @@ def trackers_named(text: str | Sequence[str] | None) -> tuple["Tracker", ...]:
             raise UserError(
                 f"--track {name} needs the package {PACKAGES[name]}: pip install 'tenfold[{name}]'."
             )
-        found.append(Tracker(name))
+        trackers.append(Tracker(name))
     if text is not None and not text.strip(","):
         raise UserError("--track is empty: name wandb, trackio, mlflow or tensorboard.")
-    return tuple({one.name: one for one in found}.values())
+    return tuple({one.name: one for one in trackers}.values())
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Tracker:
         return Tracker, (self.name, self.group)
 
     def on_start(self, training: Any) -> None:
-        told = told_of_run(training, self.group)
+        about = told_of_run(training, self.group)
         with self.forgiving(training, "begun"):
-            client = CLIENTS[self.name](told)
+            client = CLIENTS[self.name](about)
             self.open[training.path] = client
             training.display.say(f"tracked by {self.name}: {client.where}")
 
@@ -135,17 +135,17 @@ def told_of_run(training: Any, group: str) -> Told:
 class Wandb:
     """Weights & Biases. Without a login it writes RUN/wandb, which `wandb sync` sends later."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, run: Told) -> None:
         wandb: Any = import_module("wandb")
         mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or project(),
-            name=told.name,
-            group=told.group or None,
-            id=told.id,
+            name=run.name,
+            group=run.group or None,
+            id=run.id,
             resume="allow",
-            config=told.settings,
-            dir=str(told.folder),
+            config=run.settings,
+            dir=str(run.folder),
             mode=mode,
             reinit="create_new",
             # this terminal is the run's, and its words are in no file but its own
@@ -153,7 +153,7 @@ class Wandb:
         )
         # a resume goes back to its checkpoint: then the client's own counter would refuse rows
         self.run.define_metric("*", step_metric="step")
-        offline = f"offline in {told.folder / 'wandb'}, `wandb sync` sends it"
+        offline = f"offline in {run.folder / 'wandb'}, `wandb sync` sends it"
         self.where = offline if mode == "offline" else self.run.url
 
     def log(self, numbers: dict[str, float], step: int) -> None:
@@ -175,13 +175,13 @@ def logged_in() -> bool:
 class Trackio:
     """Trackio, into its local database unless its variables name a Space or a server."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, run: Told) -> None:
         trackio: Any = import_module("trackio")
         self.run = trackio.init(
             project=project(),
-            name=told.name,
-            group=told.group or None,
-            config=told.settings,
+            name=run.name,
+            group=run.group or None,
+            config=run.settings,
             resume="allow",
             embed=False,
         )
@@ -199,22 +199,22 @@ class Trackio:
 class Mlflow:
     """MLflow, wherever MLFLOW_TRACKING_URI says; without it into ./mlflow.db."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, run: Told) -> None:
         mlflow: Any = import_module("mlflow")
         entities: Any = import_module("mlflow.entities")
         self.metric, self.param = entities.Metric, entities.Param
         self.client = mlflow.MlflowClient()
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or project()
-        found = self.client.get_experiment_by_name(name)
-        experiment = found.experiment_id if found else self.client.create_experiment(name)
-        same = self.client.search_runs([experiment], f"tags.`tenfold.id` = '{told.id}'")
+        existing = self.client.get_experiment_by_name(name)
+        experiment = existing.experiment_id if existing else self.client.create_experiment(name)
+        same = self.client.search_runs([experiment], f"tags.`tenfold.id` = '{run.id}'")
         if same:
             self.id = same[0].info.run_id
             self.client.update_run(self.id, status="RUNNING")
         else:
-            tags = {"tenfold.id": told.id, "tenfold.group": told.group}
-            self.id = self.client.create_run(experiment, run_name=told.name, tags=tags).info.run_id
-            settings = dotted(told.settings).items()
+            tags = {"tenfold.id": run.id, "tenfold.group": run.group}
+            self.id = self.client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
+            settings = dotted(run.settings).items()
             values = [self.param(key, show(value)[:LONGEST]) for key, value in settings]
             self.client.log_batch(self.id, params=values)
         self.where = f"experiment {name} at {mlflow.get_tracking_uri()}"

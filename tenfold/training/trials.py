@@ -26,13 +26,12 @@ from tenfold.runs.sweep import (
     require_run,
     steps_of,
 )
-from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.loop import Finished, resume, train
-from tenfold.training.many import Many, Member
-from tenfold.training.pool import Tasks
+from tenfold.training.run_group import GroupRun, RunGroup
+from tenfold.training.seed_batch import train_together
 from tenfold.training.study import as_number, distributions, draw, row_of
-from tenfold.training.together import train_together
+from tenfold.training.worker_pool import Executor, Tasks
 
 ENDED = {"PRUNED": "pruned", "FAIL": "failed"}
 RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs are stopped
@@ -130,13 +129,13 @@ class Trials(Runs):
         self,
         folder: SweepFolder,
         study: Any,
-        wanted: tuple[Search, ...],
+        search: tuple[Search, ...],
         display: Display,
     ) -> None:
         """Trials that were under way go on."""
         super().__init__(display)
-        self.folder, self.study, self.wanted = folder, study, wanted
-        self.spaces = distributions(wanted)
+        self.folder, self.study, self.wanted = folder, study, search
+        self.spaces = distributions(search)
         self.rungs = rungs_of(folder.run, folder.plan.pruner)
         self.going: dict[int, Going] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
@@ -201,22 +200,22 @@ class Trials(Runs):
         """All seeds have come to the rung, or to an end before it."""
         trial, folder, until = going.trial, going.folder, self.rungs[going.rung]
         if going.errors:
-            seed, words = next(iter(going.errors.items()))
-            self.fail(trial, f"seed {seed}: {words}")
+            seed, why = next(iter(going.errors.items()))
+            self.fail(trial, f"seed {seed}: {why}")
             return
-        found = evaluations(folder.members)
-        if len(found) < until // folder.run.eval_every:
+        evaluated = evaluations(folder.members)
+        if len(evaluated) < until // folder.run.eval_every:
             require_metrics(folder, until)
             return  # it was stopped on its way, and a resume goes on
-        outcomes = {step: pooled(seeds) for step, seeds in found}
-        trial.set_user_attr("scores", [score for _, score in found[-1][1]])
+        outcomes = {step: pooled(seeds) for step, seeds in evaluated}
+        trial.set_user_attr("scores", [score for _, score in evaluated[-1][1]])
         trial.set_user_attr("evaluations", outcomes)
         known = self.study._storage.get_trial(trial._trial_id).intermediate_values
         for step, outcome in outcomes.items():
             if step not in known:
                 trial.report(as_number(*outcome), step)
         if until == self.rungs[-1]:
-            self.tell(trial, outcomes[found[-1][0]])
+            self.tell(trial, outcomes[evaluated[-1][0]])
         elif trial.should_prune():
             self.tell(trial, None, "PRUNED")
         else:
@@ -239,12 +238,12 @@ class Trials(Runs):
             going.folder.end("" if state == "COMPLETE" else ENDED[state])
         drawn = params_text(one.params)
         if state == "FAIL":
-            words = f"failed: {one.user_attrs['why']}"
+            result = f"failed: {one.user_attrs['why']}"
         elif state == "PRUNED":
-            words = f"{self.told(one)}, pruned at step {one.last_step:,}"
+            result = f"{self.told(one)}, pruned at step {one.last_step:,}"
         else:
-            words = f"{self.told(one)}{'' if self.best is best else ', the best so far'}"
-        self.display.say(f"trial {one.number} ({drawn}): {words}")
+            result = f"{self.told(one)}{'' if self.best is best else ', the best so far'}"
+        self.display.say(f"trial {one.number} ({drawn}): {result}")
 
     def count(self, one: Any) -> None:
         self.pruned += one.state.name == "PRUNED"
@@ -264,12 +263,12 @@ class Trials(Runs):
     def look(self, done: int) -> None:
         trials, under_way = self.folder.plan.trials, len(self.going)
         over = self.begun - under_way
-        told = [f"{self.pruned} pruned"] * bool(self.pruned)
-        told += [f"{self.failed} failed"] * bool(self.failed)
-        words = f"{over} of {trials}{f' ({chr(44).join(told)})' if told else ''}"
+        details = [f"{self.pruned} pruned"] * bool(self.pruned)
+        details += [f"{self.failed} failed"] * bool(self.failed)
+        counts = f"{over} of {trials}{f' ({chr(44).join(details)})' if details else ''}"
         self.display.steps = self.ended_steps + (trials - over) * self.full
         best = self.best and {"best": f"{self.told(self.best)} (trial {self.best.number})"}
-        self.display.show(self.steps(), {"trials done": words, **(best or {})})
+        self.display.show(self.steps(), {"trials done": counts, **(best or {})})
 
 
 def again(study: Any, one: Any) -> Any:
@@ -290,13 +289,13 @@ class Confirmation(Runs):
         self.folders = (
             {n: folder.seeds_in(n, run, seeds) for n, run in runs.items()} if seeds else {}
         )
-        for name, own in self.folders.items():
-            require_metrics(own, folder.run.steps)
+        for name, seeds_folder in self.folders.items():
+            require_metrics(seeds_folder, folder.run.steps)
             for seed in seeds:
-                run, path = own.run_of(seed), own.member(seed)
+                run, path = seeds_folder.run_of(seed), seeds_folder.member(seed)
                 require_run(path)
                 if not is_at(path, run, run.steps):
-                    task = (to_mapping(run), str(path.absolute()), run.steps, own.trust)
+                    task = (to_mapping(run), str(path.absolute()), run.steps, seeds_folder.trust)
                     self.queue.append(((name, seed), task))
         self.tasks = len(self.queue)
         display.started = time.monotonic()
@@ -315,20 +314,20 @@ class Confirmation(Runs):
         self.display.show(self.steps(), {"confirmed": f"{done} of {self.tasks} held-out runs"})
 
 
-def carry_out_tasks(tasks: Runs, place: Place, jobs: int, at_once: bool) -> int:
+def carry_out_tasks(tasks: Runs, executor: Executor, jobs: int, at_once: bool) -> int:
     """All of them; the signal that stopped them, or 0."""
     if not at_once:
-        return place.pool(advance, tasks).run(place.workers(jobs), tasks.look)
+        return executor.pool(advance, tasks).run(executor.workers(jobs), tasks.look)
     done = 0
     while cohort := tasks.cohort():
         members = [
-            Member(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
+            GroupRun(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
         ]
         home, until = members[0].path.parent, cohort[0][1][2]
         callbacks, trust = [Halt(until)], cohort[0][1][3]
-        many = Many("", "seeds", members, home, "", {}, callbacks, trust=trust)
+        group = RunGroup("", "seeds", members, home, "", {}, callbacks, trust=trust)
         try:
-            stopped, failed, _ = train_together(many, 0, True)
+            stopped, failed, _ = train_together(group, 0, True)
         except UserError as error:  # all of them failed
             stopped, failed = 0, {member.name: str(error) for member in members}
         for member, (name, _) in zip(members, cohort, strict=True):

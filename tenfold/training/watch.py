@@ -57,8 +57,8 @@ def experiments_below(path: Path, deepest: int = DEEPEST, sweeps: bool = False) 
 
 def natural_order(path: Path) -> list[Any]:
     """By name, numbers by their size."""
-    words = re.split(r"(\d+)", str(path))
-    return [int(word) if number % 2 else word for number, word in enumerate(words)]
+    fragments = re.split(r"(\d+)", str(path))
+    return [int(word) if number % 2 else word for number, word in enumerate(fragments)]
 
 
 def experiments_named(paths: Sequence[Path], sweeps: bool = False) -> list[Path]:
@@ -82,7 +82,7 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     """A name for each folder: as little of its path as tells it from the others."""
     every = [path.absolute().parts for path in paths]
     for count in range(1, max(map(len, every)) + 1):
-        names = ["/".join(words[-count:]) for words in every]
+        names = ["/".join(names_of_parts[-count:]) for names_of_parts in every]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
@@ -95,7 +95,7 @@ def locked_inodes() -> set[int] | None:
     except OSError:
         return None
     locks = [line.split() for line in lines if " FLOCK " in line]
-    return {int(words[-3].rpartition(":")[2]) for words in locks if len(words) >= 8}
+    return {int(fields[-3].rpartition(":")[2]) for fields in locks if len(fields) >= 8}
 
 
 def activity(folder: Path, locked: set[int] | None) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.actors import pools as choose
-from tenfold.actors.elsewhere import Elsewhere
-from tenfold.actors.pools import Direct
-from tenfold.actors.processes import Processes
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.actors import pool as choose
+from tenfold.actors.pool import InProcessPool
+from tenfold.actors.process_pool import ProcessPool
+from tenfold.actors.remote import RemotePool
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Learner
@@ -103,7 +103,7 @@ def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> No
         playing(CASES[case], where="serial", **ends) as serial,
         playing(CASES[case], where="processes", ahead=ahead, **ends) as processes,
     ):
-        assert isinstance(processes.pool, Processes)
+        assert isinstance(processes.pool, ProcessPool)
         for place in (serial, processes):
             play(place, 200)
             place.settle()
@@ -214,7 +214,7 @@ def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with playing(CASES["compiled task, prioritised"]) as place:
-        assert not isinstance(place.pool, Processes) and place.pool
+        assert not isinstance(place.pool, ProcessPool) and place.pool
         assert re.fullmatch(
             r"2 actors in this process: an actor's round takes \d+ us, and processes pay from 300 us on",
             place.where,
@@ -222,11 +222,11 @@ def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(
     monkeypatch.setattr(choose, "PAYS", 1e-9)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     with playing(CASES["compiled task, prioritised"]) as place:
-        assert isinstance(place.pool, Processes) and place.where.startswith(
+        assert isinstance(place.pool, ProcessPool) and place.where.startswith(
             "2 actors in processes: an actor's round takes"
         )
     with playing(CASES["compiled task, prioritised"], actors=1) as place:
-        assert isinstance(place.pool, Direct) and place.where == ""
+        assert isinstance(place.pool, InProcessPool) and place.where == ""
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_no_measured_time_decides_what_is_learned(
     """`auto` puts actors elsewhere only in step with the learner; who goes on meanwhile is said not
     to be exact."""
 
-    def made(run: Run) -> Elsewhere:
-        pool = Elsewhere.__new__(Elsewhere)
+    def made(run: Run) -> RemotePool:
+        pool = RemotePool.__new__(RemotePool)
         pool.actors = []
         pool.foresee(run)
         return pool
@@ -264,7 +264,7 @@ def test_no_measured_time_decides_what_is_learned(
     monkeypatch.setattr(choose, "LOOK", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr(choose, "in_processes", made)
-    monkeypatch.setattr("tenfold.actors.ray.RayActors", made)
+    monkeypatch.setattr("tenfold.actors.ray_pool.RayPool", made)
     run = Run.of(CASES[case] | {"actors": 2, "num_envs": 1} | settings)
     pool, words = choose.make_pool(run)
     pool.close()

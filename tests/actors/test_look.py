@@ -6,21 +6,22 @@ import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 
 from tenfold.actors.actor import first_rollout
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.spaces import ObsLayout, policy_actions
-from tenfold.memory.rollout import Rollout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import policy_actions
+from tenfold.memory.rollout import RolloutBuffer
 
 AGENT = {"name": "ppo", "horizon": 4, "epochs": 1, "minibatches": 1, "net": {"hidden": [16]}}
 
 
-def filled() -> Rollout:
+def filled() -> RolloutBuffer:
     """Four steps of one environment: observations 0, 1, 2, 3; the second terminates, the third is
     no transition, the last is cut."""
     actions = policy_actions(Tuple([Discrete(2), Box(-1, 1, (1,))]), "a mixed space")
-    rollout = Rollout(
+    rollout = RolloutBuffer(
         PPO(horizon=4), ObsLayout((1,), np.dtype(np.float32), (1,), 1.0), actions, 1, False
     )
     no, yes = np.zeros(1, np.bool_), np.ones(1, np.bool_)

@@ -19,8 +19,8 @@ import torch
 from ray.cluster_utils import Cluster
 from test_crew import CASES, play, playing
 
-from tenfold.actors import ray as pool_of_ray
-from tenfold.actors.ray import RayActors
+from tenfold.actors import ray_pool as pool_of_ray
+from tenfold.actors.ray_pool import RayPool
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import ray_cluster
@@ -68,15 +68,15 @@ def add_node(cluster: Cluster, cpus: int) -> Any:
         return cluster.add_node(num_cpus=cpus, object_store_memory=NODE["object_store_memory"])
 
 
-def strike(pool: RayActors, index: int) -> None:
+def strike(pool: RayPool, index: int) -> None:
     """Kills an actor's process as the kernel would."""
     handle = pool.seats[index].handle
     pid = ray.get(handle.__ray_call__.remote(lambda self: os.getpid()))
     os.kill(pid, signal.SIGKILL)
 
 
-def pool_of(place: Any) -> RayActors:
-    assert isinstance(place.pool, RayActors)
+def pool_of(place: Any) -> RayPool:
+    assert isinstance(place.pool, RayPool)
     return place.pool
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.ppo.plain import PolicyLockstep
+from tenfold.algorithms.ppo_learner import PolicyLockstep
 from tenfold.config.run import Run
 from tenfold.core import registry
 from tenfold.core.errors import ConfigError
@@ -77,7 +77,7 @@ def test_each_component_has_a_value_and_an_advantage(more: dict[str, Any]) -> No
     rollout, lanes = p.rollout, p.envs.num_envs
     assert rollout.value.shape == (16, lanes, 4) and np.ptp(rollout.value, axis=2).all()
     rows = p.agent.normalised(p.envs.obs)
-    last = p.agent.values(rows, rollout.memory)
+    last = p.agent.values(rows, rollout.hidden)
     assert last.shape == (lanes, 4)
     np.testing.assert_allclose(
         rollout.rewards[..., 1:] @ WEIGHTS, rollout.rewards[..., 0], atol=1e-5

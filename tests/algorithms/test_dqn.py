@@ -8,7 +8,8 @@ from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Exponential, Linear, Net, value_at
 from tenfold.core.errors import UserError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.q_network import QNetwork
 from tenfold.ops.qlearning import td_items
 

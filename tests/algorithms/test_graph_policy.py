@@ -13,18 +13,20 @@ import torch
 from gymnasium import spaces
 
 import tenfold as ten
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.algorithms.ppo.network import graph_outputs
+from tenfold.algorithms.ppo import PPOAgent
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.algorithms.ppo_settings import PPO
+from tenfold.algorithms.ppo_variants import old_outputs
 from tenfold.cli.main import main
 from tenfold.config.notation import read_yaml
 from tenfold.config.options import PolicyNet
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
-from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.core.layout import observation_layout
+from tenfold.core.spaces import policy_actions
 from tenfold.memory.graphs import pack
+from tenfold.nets.action_distribution import NodeDistribution, graph_outputs
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.ops.gaussian import squashed_entropy_reference
 from tenfold.ops.segments import segment_sum
@@ -383,21 +385,21 @@ def test_the_ratio_is_one_before_the_first_update(mode: str, entropy: float) -> 
         loss, statistics = agent.loss(batch)
         loss.backward()
         assert float(statistics[4]) == 0 and float(agent.online.flat_grad.abs().max()) > 0
-        if agent.by_node:
+        if isinstance(agent.distribution, NodeDistribution):
             said, _ = agent.online.packed(batch["obs"])  # type: ignore[union-attr]
             graphs: Any = batch["obs"]
             own = (
-                agent.by_node.packed(batch[name], graphs, 100)
+                agent.distribution.nodes.packed(batch[name], graphs, 100)
                 for name in ("chosen", "mask", "real")
             )
-            both = torch.stack(agent.by_node.evaluate(said, *own), 1)
+            both = torch.stack(agent.distribution.nodes.evaluate(said, *own), 1)
             log_p, more = segment_sum(both, graphs.owner, graphs.batch).unbind(1)
-            padded, plain = agent.evaluate(agent.online(batch["obs"])[0], batch)
+            padded, plain = agent.distribution.evaluate(agent.online(batch["obs"])[0], batch)
             assert torch.allclose(padded[:, 0], log_p, atol=2e-4) and torch.allclose(
                 plain, more, atol=2e-4
             )
         else:
-            log_p = agent.evaluate(agent.online(batch["obs"])[0], batch)[0][:, 0]
+            log_p = agent.distribution.evaluate(agent.online(batch["obs"])[0], batch)[0][:, 0]
         assert float(((log_p.detach() - batch["log_p"][:, 0]).exp() - 1).abs()[there].max()) < 1e-5
 
 
@@ -410,27 +412,24 @@ def test_the_divergence_is_what_samples_of_the_acting_policy_say(mode: str) -> N
     many = rows.repeat_interleave(times, 0)
     noise = torch.Generator().manual_seed(0)
     agent.online.flat.data += 0.1 * torch.randn(agent.online.flat.shape, generator=noise)
-    said = agent.said(rows)
-    chosen, real, log_p, _ = agent.explore(
+    before = old_outputs(agent, rows)
+    chosen, real, log_p, *_ = agent.explore(
         many.numpy(), None if mask is None else mask.repeat(times, 0), 0
     )
     agent.online.flat.data += 0.02 * torch.randn(agent.online.flat.shape, generator=noise)
-    compare = (
-        (lambda batch: agent.compare_nodes(agent.by_node, batch))
-        if agent.by_node
-        else agent.compare
-    )
     with torch.no_grad():
         batch = {
             "obs": agent.to_net(many),
-            "said": said.repeat_interleave(times, 0),
+            "old_output": before.repeat_interleave(times, 0),
             "chosen": torch.from_numpy(chosen),
             "real": torch.from_numpy(real),
             "log_p": torch.from_numpy(log_p)[:, None],
         }
         allowed = None if mask is None else torch.from_numpy(mask.repeat(times, 0))
-        change, _, kl, _ = compare(batch | ({} if allowed is None else {"mask": allowed}))
-        padded = agent.divergence(batch["said"], agent.online(batch["obs"])[0], allowed)
+        batch |= {} if allowed is None else {"mask": allowed}
+        new_log_p, _, _, kl = agent.distribution.compare(batch)
+        change = new_log_p - batch["log_p"]
+        padded = agent.distribution.kl(batch["old_output"], agent.online(batch["obs"])[0], allowed)
     assert torch.allclose(kl, padded, rtol=1e-4, atol=1e-5)  # of packed rows and of all places
     own, drawn = kl.view(2, times), -change.view(2, times)
     assert torch.allclose(own, own[:, :1].expand_as(own), rtol=1e-3) and bool((own > 0.05).all())
@@ -463,14 +462,14 @@ def test_numbers_count_only_where_their_option_was_taken() -> None:
     }
     agent = place.agent
     output, _ = agent.online(batch["obs"])
-    before = agent.evaluate(output, batch)[0]
+    before = agent.distribution.evaluate(output, batch)[0]
     moved = dict(batch)
     chosen, there = batch["chosen"], batch["mask"].view(6, 100, 3).any(-1)
     spawning = ((chosen == 0) & there)[..., None].expand(6, 100, 4).reshape(6, 400)
     moved["real"] = torch.where(spawning, batch["real"], batch["real"] + 1)
-    assert torch.equal(agent.evaluate(output, moved)[0], before)
+    assert torch.equal(agent.distribution.evaluate(output, moved)[0], before)
     moved["real"] = torch.where(spawning, batch["real"] + 1, batch["real"])
-    assert (agent.evaluate(output, moved)[0] != before)[spawning.any(1)].all()
+    assert (agent.distribution.evaluate(output, moved)[0] != before)[spawning.any(1)].all()
 
 
 def test_each_component_has_a_value_and_their_advantages_add_up() -> None:

@@ -16,7 +16,8 @@ from tenfold.algorithms.off_policy import OffPolicyActing, OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.evaluation.player import play, random_policy
 from tenfold.memory.replay import Replay
 from tenfold.ops.qlearning import td_items

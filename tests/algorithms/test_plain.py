@@ -9,7 +9,8 @@ import torch
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Net, value_at
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay

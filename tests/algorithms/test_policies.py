@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo import PPOAgent
 from tenfold.cli.main import main
 from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.schedule import check_schedule
@@ -292,9 +292,10 @@ def test_act_takes_the_mask_that_comes_with_the_observation_and_batches_as_vecto
     the batch in front."""
     from gymnasium import spaces
 
-    from tenfold.algorithms.ppo.agent import PPOAgent
+    from tenfold.algorithms.ppo import PPOAgent
     from tenfold.algorithms.ppo_settings import PPO
-    from tenfold.core.spaces import observation_layout, policy_actions
+    from tenfold.core.layout import observation_layout
+    from tenfold.core.spaces import policy_actions
 
     seen = spaces.Dict(
         {

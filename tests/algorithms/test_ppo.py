@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent
-from tenfold.algorithms.ppo.fused import FusedPPO
-from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
+from tenfold.algorithms.ppo_fused import FusedPPO
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.layout import observation_layout
 from tenfold.core.random import Purpose, key
-from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.core.spaces import policy_actions
 from tenfold.engines.lockstep import Mismatch
-from tenfold.ops.policy import draw_action, evaluated
+from tenfold.ops.surrogate import draw_action, evaluated
 
 SMALL = {"horizon": 16, "epochs": 2, "minibatches": 3, "net": {"hidden": [8, 7]}}
 
@@ -73,7 +73,7 @@ def test_the_ratio_is_1_before_the_first_update(env: str) -> None:
         for part in range(3):
             batch = plain.minibatch(part)
             output, value = p.agent.online(batch["obs"])
-            each, _ = p.agent.evaluate(output, batch)
+            each, _ = p.agent.distribution.evaluate(output, batch)
             assert torch.allclose((each - batch["log_p"]).exp(), torch.ones(()), atol=1e-5)
             assert torch.allclose(value, batch["value"], atol=1e-5)
 
@@ -188,7 +188,7 @@ def test_counterfactual_baselines_give_each_component_its_own_advantage() -> Non
     p = filled(place("tenfold/Assign-v0", "auto", baseline="counterfactual"))
     assert "not fused: the baseline is counterfactual" in p.description.engine
     p.engine.finish()
-    advantage = p.engine.each["advantage"]
+    advantage = p.engine.extra_rows["advantage"]
     assert advantage.shape == (48, 10) and advantage.std(dim=1).min() > 0
     before = p.agent.online.flat.clone()
     p.engine.learn(0, p.engine.per_phase, 0)
@@ -485,8 +485,8 @@ def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_the_compiled_engine_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    from tenfold.algorithms.ppo.fused import phase_of
-    from tenfold.algorithms.ppo.plain import CompiledPPO
+    from tenfold.algorithms.ppo import CompiledPPO
+    from tenfold.algorithms.ppo_fused import phase_of
 
     options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}
     for plain, compiled in zip(

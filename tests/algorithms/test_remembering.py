@@ -13,16 +13,16 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.ppo.plain import PlainPPO
-from tenfold.algorithms.ppo.recurrent import RecurrentAgent
+from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.layout import observation_layout
 from tenfold.core.random import Purpose
-from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.core.spaces import policy_actions
 from tenfold.evaluation.player import play
-from tenfold.memory.rollout import pieces_of
+from tenfold.memory.rollout import sequences_per_env
 from tenfold.training.learners import make_learner
 
 SMALL = {"horizon": 24, "epochs": 2, "minibatches": 3}
@@ -33,10 +33,12 @@ def place(
     engine: str = "plain",
     memory: str = "lstm(5)",
     num_envs: int = 3,
+    more: dict[str, Any] | None = None,
     **agent: object,
 ) -> Any:
     net = {"hidden": [6], "memory": memory}
     settings = {"env": env, "num_envs": num_envs, "engine": engine, "seed": 5, "steps": 10_000}
+    settings |= more or {}
     return make_learner(Run.of(settings | {"agent": {"name": "ppo", "net": net, **SMALL, **agent}}))
 
 
@@ -65,7 +67,7 @@ def compare_with_acting(p: Any) -> None:
     for part in range(p.rollout.minibatches):
         batch = plain.minibatch(part)
         output, value = p.agent.online(batch["obs"])
-        each, _ = p.agent.evaluate(output, batch)
+        each, _ = p.agent.distribution.evaluate(output, batch)
         assert torch.allclose(each, batch["log_p"], atol=2e-6)
         assert torch.allclose(value, batch["value"], atol=2e-6)
 
@@ -144,11 +146,16 @@ def test_a_missing_reset_would_be_seen_by_that() -> None:
 
 
 def test_sequences_are_whole_lanes_or_the_fewest_pieces_that_are_enough() -> None:
-    assert [pieces_of(32, 8, parts) for parts in (1, 8, 9, 17, 64, 256)] == [1, 1, 2, 4, 8, 32]
-    assert pieces_of(30, 1, 4) == 5  # a divisor
-    assert pieces_of(7, 2, 3) == 7
+    counts = [sequences_per_env(32, 8, parts) for parts in (1, 8, 9, 17, 64, 256)]
+    assert counts == [1, 1, 2, 4, 8, 32]
+    assert sequences_per_env(30, 1, 4) == 5  # a divisor
+    assert sequences_per_env(7, 2, 3) == 7
     p = place(minibatches=5)
-    assert (p.rollout.pieces, p.rollout.length, p.rollout.order.size) == (2, 12, 6)
+    assert (p.rollout.start_states.shape[0], p.rollout.sequence_length, p.rollout.order.size) == (
+        2,
+        12,
+        6,
+    )
     # the second piece of lane 1 is sequence 4: rows 12 to 23 of that lane
     assert p.rollout.rows_of(np.array([4, 0])).reshape(12, 2)[:2].tolist() == [[37, 0], [40, 3]]
 
@@ -182,7 +189,7 @@ def test_values_at_time_limits_and_behind_the_rollout_come_from_the_whole_episod
 
     def value_after(*shown: int) -> float:
         rows = torch.tensor([[float(x)] for x in shown])
-        nothing = torch.zeros(1, tower.memory.held)
+        nothing = torch.zeros(1, tower.memory.state_size)
         with torch.no_grad():
             return float(tower(rows, nothing, torch.ones(len(shown), 1))[0][-1])
 
@@ -222,11 +229,11 @@ def test_resume_is_as_if_never_stopped(agent: dict) -> None:
     whole, first, second = (place(**agent) for _ in range(3))
     run_to(whole, 300)
     run_to(first, 100)  # in the middle of a rollout and of episodes
-    assert first.rollout.left not in (0, 24) and first.rollout.memory.any()
+    assert first.rollout.left not in (0, 24) and first.rollout.hidden.any()
     assert second.load_state(saved(first))
     run_to(second, 300)
     assert torch.equal(whole.agent.block, second.agent.block)
-    assert np.array_equal(whole.rollout.memory, second.rollout.memory)
+    assert np.array_equal(whole.rollout.hidden, second.rollout.hidden)
 
 
 def test_environments_that_began_anew_are_remembered_nothing_of() -> None:
@@ -234,7 +241,7 @@ def test_environments_that_began_anew_are_remembered_nothing_of() -> None:
     run_to(first, 100)
     second.pool.restore = lambda *given: False
     assert not second.load_state(saved(first))
-    assert not second.rollout.memory.any() and second.rollout.left == 24
+    assert not second.rollout.hidden.any() and second.rollout.left == 24
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -259,7 +266,7 @@ def test_whole_rounds_are_the_stages_one_by_one(env: str) -> None:
     for p in (whole, stages):
         run_to(p, 400)
     assert torch.equal(whole.agent.block, stages.agent.block)
-    assert np.array_equal(whole.rollout.memory, stages.rollout.memory)
+    assert np.array_equal(whole.rollout.hidden, stages.rollout.hidden)
 
 
 ACTORS = {"actors": 2, "where": "serial"}
@@ -305,11 +312,11 @@ def test_an_actor_in_anothers_place_remembers_nothing() -> None:
         object.__setattr__(p.pool.losses.run, "on_death", "restart")
         fill(p)
         assert len(p.warnings) == 1
-        assert not p.rollout.states[0, 2:].any() and p.rollout.states[0, :2].any()
+        assert not p.rollout.start_states[0, 2:].any() and p.rollout.start_states[0, :2].any()
         compare_with_acting(p)
 
 
-def trained() -> RecurrentAgent:
+def trained() -> PPOAgent:
     p = place()
     run_to(p, 200)
     return p.agent
@@ -325,7 +332,7 @@ def test_evaluations_remember_by_episode_and_begin_each_from_nothing() -> None:
         assert [together.lengths[e] for e in (0, 1, 17, 19)] == alone
 
 
-def play_alone(agent: RecurrentAgent, how: str, number: int, episodes: int) -> Any:
+def play_alone(agent: PPOAgent, how: str, number: int, episodes: int) -> Any:
     """Episode `number` by itself."""
     from tenfold.envs.adapter import episode_seeds
     from tenfold.evaluation.player import ChosenEpisodes, Rota, play_on
@@ -433,11 +440,11 @@ def test_graphs_are_remembered_by_nobody() -> None:
     layout = observation_layout(BoundedGraph(*seen, max_nodes=4, max_edges=5), "Graphs-v0")
     net = ten.PolicyNet(hidden=(8,), memory=ten.GRU(8))
     with pytest.raises(ConfigError, match="the observations are graphs, whose nodes come and go"):
-        RecurrentAgent(ten.PPO(net=net), layout, actions, 0)
+        PPOAgent(ten.PPO(net=net), layout, actions, 0)
 
 
 def test_the_resident_engine_says_that_it_has_no_memory() -> None:
-    from tenfold.algorithms.ppo.resident import ResidentPPO
+    from tenfold.algorithms.ppo_resident import ResidentPPO
 
     p = place()
     assert ResidentPPO.why_not(p.agent, p.run).startswith("the policy remembers (lstm(size=5))")

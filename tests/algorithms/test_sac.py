@@ -20,11 +20,11 @@ from tenfold.algorithms.sac_settings import SAC, Auto
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.algorithms.td3_settings import TD3
 from tenfold.config.run import Run
-from tenfold.core.bounded import bounded_actions
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.layout import ObsLayout, observation_layout
 from tenfold.core.protocols import EnvSpec
-from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
+from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.off_policy import OffPolicyEngine

@@ -12,7 +12,7 @@ import tenfold as ten
 from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET
 from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping

@@ -16,7 +16,7 @@ from tenfold.cli.main import main
 from tenfold.config.options import PolicyNet
 from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.graph_spaces import BoundedGraph, GraphSize, write_graph
-from tenfold.core.spaces import observation_layout
+from tenfold.core.layout import observation_layout
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tenfold.core.ray_agents import START, Ending, children, fields
+from tenfold.core.ray_cluster import START, Ending, children, fields
 
 STARTS_RAY = """
 from tenfold.core.ray_cluster import connect
@@ -30,7 +30,7 @@ def test_only_processes_that_were_there_then_are_ended(monkeypatch: pytest.Monke
                 found[START] = str(int(found[START]) - 1)
             return found
 
-        monkeypatch.setattr("tenfold.core.ray_agents.fields", earlier)
+        monkeypatch.setattr("tenfold.core.ray_cluster.fields", earlier)
         ending = Ending(iter([agent.pid, other.pid, 2**22 + 1]))
         assert agent.poll() is None
         ending.now()

@@ -5,13 +5,8 @@ import numpy as np
 import pytest
 
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.core.spaces import (
-    DiscreteActions,
-    bounded_actions,
-    discrete_actions,
-    observation_layout,
-    policy_actions,
-)
+from tenfold.core.layout import observation_layout
+from tenfold.core.spaces import DiscreteActions, bounded_actions, discrete_actions, policy_actions
 
 B = gym.spaces
 

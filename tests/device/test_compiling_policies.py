@@ -9,8 +9,8 @@ import sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from tenfold.algorithms.ppo import resident_seeds as kernels
-from tenfold.algorithms.ppo.resident_arrays import Arrays
+from tenfold.algorithms.kernels import resident_ppo_seeds as kernels
+from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays
 from tenfold.config.run import Run
 from tenfold.training.learners import make_learner
 

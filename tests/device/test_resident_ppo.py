@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_resident_policies import learner
 
-from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
+from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
 from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
@@ -21,7 +21,7 @@ from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 
 CARTPOLE = "tenfold/CartPole-v1"
 

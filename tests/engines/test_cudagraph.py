@@ -301,11 +301,11 @@ def hold_phases(case: str, device: str, phases: int) -> None:
     for _ in range(phases):
         for place in (plain, fast):
             place.learn = lambda: None  # type: ignore[method-assign]
-            while place.left:
+            while place.rollout.left:
                 place.round()
         for name in ("obs", "chosen", "reward", "weight", "mask"):
             assert np.array_equal(getattr(plain.rollout, name), getattr(fast.rollout, name)), name
-        for name in ("log_p", "value", "real", "next_value", "memory", "states"):
+        for name in ("log_p", "value", "real", "next_value", "hidden", "start_states"):
             own, other = getattr(fast.rollout, name), getattr(plain.rollout, name)
             assert np.allclose(own, other, rtol=1e-4, atol=1e-5), name
             own[...] = other
@@ -320,7 +320,7 @@ def hold_phases(case: str, device: str, phases: int) -> None:
             if not going[0]:
                 break
     if case in REMEMBERING and phases > 1:  # the first one begins with nothing
-        assert plain.rollout.states.any() and plain.rollout.length >= 5
+        assert plain.rollout.start_states.any() and plain.rollout.sequence_length >= 5
         assert ended or case == "lstm, absent"  # where there is something to forget
     if "target_kl" in case:
         assert plain.agent.updates < phases * plain.engine.per_phase
@@ -332,7 +332,7 @@ def test_a_phase_in_few_graphs_is_that_of_one_minibatch_after_another(device: st
     whole, singly = (make_learner(a_run(CARTPOLE, agent, "cudagraph", device)) for _ in range(2))
     for place in (whole, singly):
         place.learn = lambda: None  # type: ignore[method-assign]
-        while place.left:
+        while place.rollout.left:
             place.round()
         place.engine.finish()
     whole.engine.learn(0, whole.engine.per_phase, 100)

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
-from tenfold.envs import control_tasks
-from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.control_dynamics import KINDS
-from tenfold.envs.control_tasks import step_once
+from tenfold.envs.control import ControlEnvironments, reset_all, step_once
+from tenfold.envs.control_dynamics import KINDS, advance
 from tenfold.envs.making import make_env, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
 
@@ -179,7 +177,7 @@ def test_whole_episodes_equal_gymnasiums_whether_they_terminate_or_run_out_of_ti
 )
 def test_a_step_worked_out_by_hand(name, state, action, after, reward, terminated) -> None:
     row = np.array(state, float)
-    assert control_tasks.advance(KINDS[name].number, row, action) == (
+    assert advance(KINDS[name].number, row, action) == (
         pytest.approx(reward, abs=1e-12),
         terminated,
     )
@@ -278,9 +276,7 @@ def test_a_lane_plays_what_it_plays_alone(name: str) -> None:
     )
     for i, one in enumerate(alone):
         one.streams[0] = five.streams[i]
-        control_tasks.reset_all(
-            one.kind.number, one.states, one.length, one.episode, one.streams, one.obs
-        )
+        reset_all(one.kind.number, one.states, one.length, one.episode, one.streams, one.obs)
     for _ in range(520):
         actions = draw_actions(name, rng, five.states, 0.5)
         five.step(actions)

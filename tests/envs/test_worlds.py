@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
 from tenfold.domains.pettingzoo.worlds import ParallelWorlds
 from tenfold.domains.treasure.worlds import TreasureWorlds
-from tenfold.envs.adapter import Environments
+from tenfold.envs.adapter import Environments, Worlds
 from tenfold.envs.making import is_multiagent, known_environments, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.envs.worlds import Worlds
 from tenfold.evaluation.player import Rota, play_on
-from tenfold.memory.frames import Seen
+from tenfold.memory.frames import FrameStack
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
 
@@ -427,7 +426,7 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
 def test_a_network_of_several_frames_sees_nothing_of_the_episode_before_a_cut() -> None:
     envs = make_environments("pettingzoo/relay", 1, 0)
     assert isinstance(envs, Worlds)
-    seen = Seen(3, envs)
+    seen = FrameStack(3, envs)
     for _ in range(2):
         envs.step(np.zeros(3, int))
         seen.step()

@@ -12,7 +12,7 @@ import tenfold as ten
 from tenfold.algorithms.dqn_settings import QLearning
 from tenfold.cli.main import main
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.protocols import Asked
+from tenfold.core.protocols import EvalRequest
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import discrete_actions, policy_actions
 from tenfold.evaluation.player import ChosenEpisodes, episode_seeds, play, random_policy
@@ -107,25 +107,25 @@ def test_evaluations_check_what_training_checks() -> None:
 class Coin:
     """An `Evaluation` of an algorithm's own."""
 
-    def judge(self, asked: Asked, env: Any = None) -> str:
+    def score(self, asked: EvalRequest, env: Any = None) -> str:
         return f"heads of {asked.episodes}"
 
-    def find(self, asked: Asked) -> dict[str, Any]:
+    def evaluate(self, asked: EvalRequest) -> dict[str, Any]:
         return {"run": asked.path.name, "heads": asked.episodes}
 
-    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
+    def lines(self, asked: EvalRequest, found: dict[str, Any]) -> list[str]:
         return [f"heads {found['heads']}", f"checkpoint {asked.checkpoint}"]
 
-    def find_seeds(self, asked: Asked) -> dict[str, Any]:
+    def evaluate_seeds(self, asked: EvalRequest) -> dict[str, Any]:
         raise NotImplementedError
 
-    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]:
+    def lines_of_seeds(self, asked: EvalRequest, found: dict[str, Any]) -> list[str]:
         raise NotImplementedError
 
     def conclusion(self, result: Any) -> list[str]:
         return ["the coin has landed"]
 
-    def onward(self, path: Path, many: bool = False) -> str:
+    def next_steps(self, path: Path, many: bool = False) -> str:
         return "toss it again"
 
 

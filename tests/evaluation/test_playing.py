@@ -14,7 +14,8 @@ from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
-from tenfold.core.spaces import discrete_actions, observation_layout
+from tenfold.core.layout import observation_layout
+from tenfold.core.spaces import discrete_actions
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import Allowance, Rota, play
 from tenfold.runs.metrics import read_rows

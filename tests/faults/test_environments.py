@@ -15,7 +15,7 @@ from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.domains.dynamics.model_metrics import random_recordings
+from tenfold.domains.dynamics.validation import random_recordings
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.evaluation.player import play
 from tenfold.runs.checkpoint import Checkpoints

@@ -15,8 +15,7 @@ import pytest
 from tenfold.cli.main import main
 from tenfold.cli.train import finish
 from tenfold.config.run import Run
-from tenfold.core.output import guarded_output
-from tenfold.core.processes import Interrupt
+from tenfold.core.processes import Interrupt, guarded_output
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.training.loop import resume, train
 

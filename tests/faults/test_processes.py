@@ -20,10 +20,10 @@ import gymnasium
 import pytest
 import torch
 
-from tenfold.actors import actor, processes
-from tenfold.actors.child import Child
-from tenfold.actors.losses import RESTARTS
-from tenfold.actors.processes import Processes
+from tenfold.actors import actor, process_pool
+from tenfold.actors.actor_process import ActorProcess
+from tenfold.actors.process_pool import ProcessPool
+from tenfold.actors.remote import RESTARTS
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import processes as watch
@@ -207,21 +207,21 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def whenever(
-    monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[Processes, int], object]
+    monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessPool, int], object]
 ) -> None:
     """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
     real, calls = getattr(Recorder, what), []
 
     def hooked(self: Recorder) -> object:
         calls.append(self)
-        assert isinstance(self.learner.pool, Processes)
+        assert isinstance(self.learner.pool, ProcessPool)
         act(self.learner.pool, len(calls))
         return real(self)
 
     monkeypatch.setattr(Recorder, what, hooked)
 
 
-def strike(crew: Processes, index: int) -> None:
+def strike(crew: ProcessPool, index: int) -> None:
     os.kill(crew.children[index].process.pid, signal.SIGKILL)
 
 
@@ -281,15 +281,15 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
     """One dies at work; then one dies while a checkpoint is made, and of Q-learning's its successor
     while it starts."""
     started = []
-    real = Child.start
+    real = ActorProcess.start
 
-    def start(self: Child, *given: Any) -> None:
+    def start(self: ActorProcess, *given: Any) -> None:
         real(self, *given)
         started.append(self.link.index)
         if kind != "ppo" and self.link.index == 0 and started.count(0) == 2:
             os.kill(self.process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Child, "start", start)
+    monkeypatch.setattr(ActorProcess, "start", start)
     whenever(monkeypatch, "log", lambda crew, count: count == 2 and strike(crew, 1))
     whenever(monkeypatch, "save", lambda crew, count: count == 3 and strike(crew, 0))
     assert main([*KINDS[kind], *SHORT, "--on-death", "restart"]) == 0
@@ -310,15 +310,15 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
 def test_an_actor_that_dies_again_and_again_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real, started = Child.start, []
+    real, started = ActorProcess.start, []
 
-    def start(self: Child, *given: Any) -> None:
+    def start(self: ActorProcess, *given: Any) -> None:
         real(self, *given)
         started.append(self.link.index)
         if self.link.index == 0:
             os.kill(self.process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Child, "start", start)
+    monkeypatch.setattr(ActorProcess, "start", start)
     assert main([*DQN, *LONG, "--actors", "1", "--on-death", "restart", "--quiet"]) == 2
     assert (
         capsys.readouterr().err
@@ -371,7 +371,7 @@ def test_an_environment_that_fails_in_one_actor_is_named(
     crowd = [] if flaw == "raises" else ["--actors", "1"]
     if flaw in ("hangs", "stuck constructor"):
         monkeypatch.setattr(
-            processes, "MAKING", 1.0 if flaw == "stuck constructor" else processes.MAKING
+            process_pool, "MAKING", 1.0 if flaw == "stuck constructor" else process_pool.MAKING
         )
         crowd += ["--patience", "1"]
     env = f"trouble:Trouble-v0(flaw={flaw}{', only=0' * bool(crowd)})"
@@ -394,7 +394,7 @@ def test_an_environment_that_hangs_before_any_actor_starts_is_named(
     where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(actor, "MAKING", 0.5)
-    monkeypatch.setattr(Child, "start", lambda *given: pytest.fail("a child was started"))
+    monkeypatch.setattr(ActorProcess, "start", lambda *given: pytest.fail("a child was started"))
     assert (
         main(
             [
@@ -449,7 +449,7 @@ def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(
 
 
 def test_an_actors_first_step_has_time_to_load_kernels() -> None:
-    crew = Processes.__new__(Processes)
+    crew = ProcessPool.__new__(ProcessPool)
     crew.run = Run(patience=4.0)
     crew.children = [SimpleNamespace(warm=warm) for warm in (False, True)]  # type: ignore[list-item]
     assert [crew.patience(SimpleNamespace(index=index)) for index in (0, 1)] == [actor.MAKING, 4.0]  # type: ignore[arg-type]
@@ -485,7 +485,7 @@ def test_too_little_shared_memory_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(system, "room", lambda: (30_000_000, "in this container"))
-    monkeypatch.setattr(Child, "start", lambda *given: pytest.fail("a child was started"))
+    monkeypatch.setattr(ActorProcess, "start", lambda *given: pytest.fail("a child was started"))
     assert main([*DQN, *LONG, "--ahead", "200k", "--quiet"]) == 2
     said = capsys.readouterr().err
     assert re.search(
@@ -534,7 +534,7 @@ def test_whoever_waits_is_asleep(sleeps: list[tuple[float, bool]]) -> None:
         )
     )
     try:
-        assert isinstance(place.pool, Processes)
+        assert isinstance(place.pool, ProcessPool)
         for _ in range(10):
             place.round()
         sleeps.clear()

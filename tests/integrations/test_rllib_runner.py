@@ -209,7 +209,7 @@ def test_a_failed_step_ends_sampling_or_makes_new_environments() -> None:
 
 class Stepping(RLlibCallback):
     def on_episode_step(self, **_: Any) -> None:
-        """Asked for in every step."""
+        """EvalRequest for in every step."""
 
 
 def with_agents(config: PPOConfig) -> PPOConfig:

@@ -112,7 +112,8 @@ def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_o
     """Four seeds to 2,000 steps; bench/results/fields.json has 0.066 and 0.122 for eight others."""
     from tenfold.config.files import named
     from tenfold.domains.dynamics.learner import ExplorerLearner
-    from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
+    from tenfold.domains.dynamics.model_metrics import evaluate_model
+    from tenfold.domains.dynamics.validation import random_recordings
 
     errors = {}
     for policy in ("active", "random"):

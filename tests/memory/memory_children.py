@@ -8,8 +8,7 @@ import time
 import numpy as np
 
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Segment, Signal
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights
 
 ROW = {"number": ((), np.int64), "values": ((250,), np.float32), "flags": ((3, 5), np.bool_)}
 
@@ -44,7 +43,7 @@ def fill(row: dict[str, np.ndarray], number: int) -> None:
     row["flags"][...] = number % 2
 
 
-def echo_poison(segment: Segment, done: Signal) -> None:
+def echo_poison(segment: SharedBuffer, done: SharedEvent) -> None:
     """Tells what it sees at the start, then leaves its mark."""
     words = segment.words()
     words[1] = words[0]
@@ -52,7 +51,7 @@ def echo_poison(segment: Segment, done: Signal) -> None:
     done.give()
 
 
-def give_later(bell: Signal, seconds: float) -> None:
+def give_later(bell: SharedEvent, seconds: float) -> None:
     time.sleep(seconds)
     bell.give()
 
@@ -97,7 +96,7 @@ def read_slowly(ring: Copies, wait: float, count: int) -> None:
         assert ring.read(row, timeout=30)
 
 
-def publish_for(weights: Weights, seconds: float) -> None:
+def publish_for(weights: SharedWeights, seconds: float) -> None:
     """Every element of version v is v, published at step 10·v."""
     flat = np.empty(weights.shape, np.float32)
     end, version = time.monotonic() + seconds, weights.newest
@@ -107,7 +106,7 @@ def publish_for(weights: Weights, seconds: float) -> None:
             version = weights.publish(flat, 10 * (version + 1))
 
 
-def die_while_publishing(weights: Weights) -> None:
+def die_while_publishing(weights: SharedWeights) -> None:
     flat = np.full(weights.shape, 1, np.float32)
     weights.publish(flat, 10)
     lock, copy = weights.places[0]

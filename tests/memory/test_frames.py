@@ -10,15 +10,15 @@ from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 from tenfold.evaluation.player import play
-from tenfold.memory.frames import Frames
+from tenfold.memory.frames import FrameRing
 from tenfold.memory.replay import Replay
 
 NUMBER = ObsLayout((1,), np.dtype(np.float32), (1,), 1.0)
 
 
-def step(frames: Frames, obs: float, final: float | None = None) -> list[float]:
+def step(frames: FrameRing, obs: float, final: float | None = None) -> list[float]:
     frames.push(
         np.array([final is not None]),
         np.array([False]),
@@ -29,7 +29,7 @@ def step(frames: Frames, obs: float, final: float | None = None) -> list[float]:
 
 
 def test_frames_are_those_of_the_episode_oldest_first_and_its_first_one_is_repeated() -> None:
-    frames = Frames(3, NUMBER, 1)
+    frames = FrameRing(3, NUMBER, 1)
     frames.begin(np.array([[1.0]], np.float32))
     assert frames.seen[0, :, 0].tolist() == [1, 1, 1]
     assert step(frames, 2) == [1, 1, 2]
@@ -57,7 +57,7 @@ def test_the_learner_sees_what_was_acted_on(
     memory = Replay(
         DQN(capacity=rows * lanes, batch_size=1, frames=frames, n_step=n_step), NUMBER, lanes, seed
     )
-    acting = Frames(frames, NUMBER, lanes)
+    acting = FrameRing(frames, NUMBER, lanes)
     obs = rng.random((lanes, 1), np.float32)
     memory.begin(obs)
     acting.begin(obs)

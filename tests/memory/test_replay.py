@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.core.errors import UserError
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.memory.rows import FINAL
 

@@ -18,8 +18,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.system import container_room
 from tenfold.memory import shared
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Segment, Signal, wait_for
-from tenfold.memory.weights import Weights
+from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights, wait_for
 
 SPAWN = SpawnContext()
 
@@ -44,7 +43,7 @@ def descriptors() -> set[str]:
 
 
 def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
-    segment, done = Segment(4096), Signal()
+    segment, done = SharedBuffer(4096), SharedEvent()
     assert np.isnan(segment.array(0, (1024,), np.float32)).all()
     assert (segment.array(0, (512,), np.int64) == -1).all()
     child = start(children.echo_poison, segment, done)
@@ -57,10 +56,10 @@ def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
 
 def test_it_is_never_passed_by_value() -> None:
     for shared_thing in (
-        Segment(64),
-        Signal(),
+        SharedBuffer(64),
+        SharedEvent(),
         Ring(children.ROW, 2),
-        Weights(3),
+        SharedWeights(3),
     ):
         with pytest.raises(
             RuntimeError, match="never a value: hand it to a child in the arguments of its Process"
@@ -70,7 +69,7 @@ def test_it_is_never_passed_by_value() -> None:
 
 def test_closing_leaves_no_descriptor_and_no_file() -> None:
     before, files = descriptors(), os.listdir("/dev/shm")
-    segment, signal = Segment(10_000), Signal()
+    segment, signal = SharedBuffer(10_000), SharedEvent()
     assert len(descriptors() - before) == 3  # the memory, its mapping, the signal
     assert os.listdir("/dev/shm") == files
     assert segment.close()
@@ -82,7 +81,7 @@ def test_closing_leaves_no_descriptor_and_no_file() -> None:
 
 def test_an_array_outlives_the_segment_that_was_closed_under_it() -> None:
     before = descriptors()
-    segment = Segment(4096)
+    segment = SharedBuffer(4096)
     kept = segment.array(64, (10,), np.float32)
     part = kept[2:5]
     kept[:] = 7
@@ -96,13 +95,13 @@ def test_an_array_outlives_the_segment_that_was_closed_under_it() -> None:
 
 def test_what_is_dropped_is_closed() -> None:
     before = descriptors()
-    Segment(100)
-    Signal()
+    SharedBuffer(100)
+    SharedEvent()
     assert descriptors() == before
 
 
 def test_it_cannot_be_resized() -> None:
-    segment = Segment(4096)
+    segment = SharedBuffer(4096)
     with pytest.raises(PermissionError):
         os.ftruncate(segment.fd, 100)
     with pytest.raises(PermissionError):
@@ -113,12 +112,12 @@ def test_more_than_is_free_is_refused_with_both_sizes(monkeypatch: pytest.Monkey
     with pytest.raises(
         UserError, match=r"a ring needs 1,000,000,000,000 bytes and [\d,]+ are free on this machine"
     ):
-        Segment(10**12, "a ring")
+        SharedBuffer(10**12, "a ring")
     monkeypatch.setattr(system, "container_room", lambda: 1_500_000)
     with pytest.raises(
         UserError, match="200,000,000 bytes and 1,500,000 are free in this container"
     ):
-        Segment(200_000_000)
+        SharedBuffer(200_000_000)
 
 
 def test_a_containers_limit_is_read_in_both_versions(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_a_machine_without_store_order_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bell_rung_twice_is_emptied_at_once() -> None:
-    bell = Signal()
+    bell = SharedEvent()
     bell.give()
     bell.give()
     assert [bell.take() for _ in range(2)] == [True, False]
@@ -163,7 +162,7 @@ def test_a_bell_rung_twice_is_emptied_at_once() -> None:
 def test_only_the_ready_are_returned_and_nothing_after_the_timeout(
     sleeps: list[tuple[float, bool]],
 ) -> None:
-    first, second = Signal(), Signal()
+    first, second = SharedEvent(), SharedEvent()
     assert wait_for([first, second], 0) == []
     second.give()
     assert wait_for([first, second], 5) == [second]
@@ -173,7 +172,7 @@ def test_only_the_ready_are_returned_and_nothing_after_the_timeout(
 
 def test_who_waits_sleeps_and_wakes(sleeps: list[tuple[float, bool]]) -> None:
     """Once: what waiting costs is a row of bench/rings.py."""
-    signal = Signal()
+    signal = SharedEvent()
     waker = threading.Thread(target=children.give_later, args=(signal, 0.1))
     waker.start()
     assert wait_for([signal], 30) and signal.take()
@@ -184,7 +183,7 @@ def test_who_waits_sleeps_and_wakes(sleeps: list[tuple[float, bool]]) -> None:
 def test_a_bell_rung_between_two_looks_is_not_slept_through(
     sleeps: list[tuple[float, bool]],
 ) -> None:
-    bell = Signal()
+    bell = SharedEvent()
     seen: list[bool] = []
 
     def ready() -> bool:

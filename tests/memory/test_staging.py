@@ -7,7 +7,7 @@ import pytest
 import torch
 from staging_stress import stress
 
-from tenfold.memory.staging import Parcel, Staging
+from tenfold.memory.staging import Staging, StagingBuffer
 
 
 def test_on_the_cpu_the_rows_themselves_are_sent_and_arrive_whole() -> None:
@@ -73,7 +73,7 @@ def test_a_slot_grows_and_keeps_types_apart() -> None:
         assert row.dtype == dtype and row.tolist() == [1] * size
 
 
-class SlowParcel(Parcel):
+class SlowParcel(StagingBuffer):
     """A device whose copies happen as late as they are allowed to."""
 
     def __init__(self, depth: int) -> None:
@@ -102,7 +102,7 @@ def test_a_parcels_arrays_are_not_given_out_before_their_copies_have_happened(de
 
 
 def test_what_a_parcel_holds_arrives_at_the_same_tensors_each_time() -> None:
-    parcel = Parcel("cpu", {"index": ((3,), np.int64), "lr": ((), np.float32)}, 2)
+    parcel = StagingBuffer("cpu", {"index": ((3,), np.int64), "lr": ((), np.float32)}, 2)
     first, second = parcel.there
     for number in range(7):
         here = parcel.open()

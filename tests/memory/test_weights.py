@@ -10,14 +10,14 @@ import memory_children as children
 import numpy as np
 import pytest
 
-from tenfold.memory import weights as module
-from tenfold.memory.weights import Weights
+from tenfold.memory import shared as module
+from tenfold.memory.shared import SharedWeights
 
 SPAWN = SpawnContext()
 
 
 def test_a_version_is_read_once_with_its_step() -> None:
-    weights, into = Weights(5), np.zeros(5, np.float32)
+    weights, into = SharedWeights(5), np.zeros(5, np.float32)
     assert weights.read(into) is None and weights.newest == 0
     assert weights.publish(np.arange(5, dtype=np.float32), step=40) == 1
     assert weights.read(into) == (1, 40) and into.tolist() == [0, 1, 2, 3, 4]
@@ -29,12 +29,12 @@ def test_a_version_is_read_once_with_its_step() -> None:
 
 
 def test_nothing_but_poison_is_there_before_the_first_version() -> None:
-    weights = Weights((2, 3))
+    weights = SharedWeights((2, 3))
     assert all(np.isnan(copy).all() and copy.shape == (2, 3) for _, copy in weights.places)
 
 
 def test_another_shape_or_dtype_is_refused() -> None:
-    weights, right = Weights(4), np.zeros(4, np.float32)
+    weights, right = SharedWeights(4), np.zeros(4, np.float32)
     for wrong in (np.zeros((1, 4), np.float32), np.zeros(4), np.zeros(3, np.float32)):
         with pytest.raises(ValueError, match=r"float32 of shape \(4,\) is published"):
             weights.publish(wrong, 0)
@@ -49,7 +49,7 @@ def test_another_shape_or_dtype_is_refused() -> None:
 @pytest.mark.parametrize("size", [1, 5_000, 300_000])
 def test_versions_are_never_mixed_at_full_speed(size: int, seconds: float) -> None:
     """Every element of version v is v, its step is 10·v, and versions only grow."""
-    weights, into = Weights(size), np.zeros(size, np.float32)
+    weights, into = SharedWeights(size), np.zeros(size, np.float32)
     learner = SPAWN.Process(target=children.publish_for, args=(weights, seconds), daemon=True)
     learner.start()
     last, reads = 0, 0
@@ -67,7 +67,7 @@ def test_versions_are_never_mixed_at_full_speed(size: int, seconds: float) -> No
 def test_a_reader_that_was_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Version 3 goes into the copy of version 1 while that is read: the reader must not return the
     mixture."""
-    weights = Weights(4)
+    weights = SharedWeights(4)
     weights.publish(np.full(4, 1, np.float32), 10)
 
     class Slow(np.ndarray):
@@ -91,7 +91,7 @@ def test_a_reader_that_was_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_killed_learner_leaves_the_last_whole_version_and_another_goes_on() -> None:
-    weights, into = Weights(1000), np.zeros(1000, np.float32)
+    weights, into = SharedWeights(1000), np.zeros(1000, np.float32)
     learner = SPAWN.Process(target=children.die_while_publishing, args=(weights,), daemon=True)
     learner.start()
     learner.join(30)
@@ -104,5 +104,5 @@ def test_a_killed_learner_leaves_the_last_whole_version_and_another_goes_on() ->
 def test_closing_leaves_no_descriptor() -> None:
     gc.collect()  # children of other tests, whose descriptors would be closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
-    Weights(10).close()
+    SharedWeights(10).close()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -12,7 +12,8 @@ from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.q_network import QNetwork
 
 

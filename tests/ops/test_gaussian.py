@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.domains.dynamics.divergence import kl_variance
+from tenfold.domains.dynamics.elbo import kl_variance
 from tenfold.ops.gaussian import (
     Gaussian,
     entropy,

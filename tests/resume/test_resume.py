@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenfold.actors.pools import Inline
+from tenfold.actors.pool import SerialActors
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.evaluation.player import Score
@@ -305,7 +305,7 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
     """Actors that always have a row ready when a checkpoint is made, as in processes of their own:
     rows at 200, a checkpoint of 202, with the log of 201 and the update of 202 still due."""
     monkeypatch.setattr(
-        Inline,
+        SerialActors,
         "settle",
         lambda crew: crew.parts(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
     )

@@ -20,7 +20,7 @@ from tenfold.runs.folder import mark_modules, read_settings, trusted_modules, wr
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.sweep import Plan, SweepFolder
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 
 
 @pytest.fixture

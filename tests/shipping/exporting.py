@@ -14,8 +14,7 @@ from gymnasium import spaces
 
 from tenfold.config.run import Run
 from tenfold.core.graph_spaces import BoundedGraph, Gated
-from tenfold.shipping.export import policy_of
-from tenfold.shipping.files import onnx_bytes, traced
+from tenfold.shipping.export import onnx_bytes, policy_of, traced
 from tenfold.training.learners import Trained, agent_of
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "deploy_onnx.py"

@@ -19,7 +19,6 @@ from tenfold.algorithms.dqn import QPolicy
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.folder import RunFolder
-from tenfold.shipping import files
 from tenfold.shipping.export import names_of
 from tenfold.training.loop import train
 
@@ -176,15 +175,15 @@ def test_only_what_actions_depend_on_is_in_a_torch_file() -> None:
     """Neither values nor the agent's one buffer of everything, which views would bring along."""
     from types import SimpleNamespace
 
-    from tenfold.shipping.export import policy_of
+    from tenfold.shipping.export import policy_of, torch_bytes, traced
     from tenfold.training.learners import Trained
 
     run, agent = agent_for("CartPole-v1", {"name": "ppo", "net": {"hidden": [64, 64]}})
     trained = Trained(SimpleNamespace(id="x"), run, agent, 0)  # type: ignore[arg-type]
-    program = files.traced(policy_of(trained, False, None)[0])
+    program = traced(policy_of(trained, False, None)[0])
     numbers = sum(tensor.numel() for tensor in program.state_dict.values())
     assert numbers - 4 * 64 - 64 * 64 - 64 * 2 - 64 - 64 - 2 < 10  # besides the policy: a start
-    assert len(files.torch_bytes(program, {})) < 2 * 4 * numbers + 40_000
+    assert len(torch_bytes(program, {})) < 2 * 4 * numbers + 40_000
 
 
 def test_environments_may_say_what_their_actions_are_called() -> None:

@@ -14,9 +14,9 @@ from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
-from tenfold.memory.places import draw_places
+from tenfold.memory.device_replay import sample_row_indices
 from tenfold.memory.replay import Replay
-from tenfold.memory.staging import Parcel, Shapes
+from tenfold.memory.staging import Shapes, StagingBuffer
 
 # an action value that no allowed one falls below; finite, so that kernels find an action where
 # nothing is allowed
@@ -74,7 +74,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         return found
 
     def drawn_of(self, part: dict[str, np.ndarray], member: int) -> tuple[Any, ...]:
-        """Of one agent: what `draw_places` writes, fractions and noise with their purposes."""
+        """One agent: what `sample_row_indices` writes, fractions and noise with their purposes."""
         own = {
             name: part[name][member] if self.agent.members > 1 else part[name]
             for name in part
@@ -100,7 +100,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         for k in range(count):
             for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
                 rows, fractions, noise, next_mask = drawn[k][m]
-                draw_places(memory, beta, m * self.mirror.rows, rows)
+                sample_row_indices(memory, beta, m * self.mirror.rows, rows)
                 if next_mask is not None:
                     memory.gather_masks(next_mask)
                 for purpose, out in fractions:
@@ -219,7 +219,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         if self.acting is None:
             shapes = {"rows": (self.lead(lanes, *rows.shape[1:]), rows.dtype)}
             self.acting = (
-                Parcel(agent.device, shapes, depth=1),
+                StagingBuffer(agent.device, shapes, depth=1),
                 self.host(*self.lead(lanes, agent.actions.n)),
                 torch.zeros(self.lead(agent.online.noise_size), device=agent.device),
             )

@@ -13,8 +13,9 @@ from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_settings import SAC
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.algorithms.td3_settings import TD3
+from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
-from tenfold.core.spaces import DiscreteActions, bounded_actions, observation_layout
+from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes

@@ -43,7 +43,7 @@ from tenfold.engines.fused import (
     one_round,
 )
 from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.envs.control_tasks import play_all
+from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import polyak_numba
 from tenfold.ops.critics import soft_target

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.core.masks import MASK
 from tenfold.domains.durotaxis import COLONY
 from tenfold.domains.durotaxis.colonies import (
     DurotaxisEnvironments,
@@ -37,7 +38,6 @@ from tenfold.domains.durotaxis.view import (
     trajectory_row,
 )
 from tenfold.envs.arguments import shown
-from tenfold.envs.masks import MASK
 
 
 def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:

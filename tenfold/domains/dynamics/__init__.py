@@ -4,51 +4,36 @@ config              settings of the model, of the planner, of the agent
 field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
-decoder             from the hidden state to what is observed
-latent              the model: encoder, dynamics, decoder; the belief of the hidden state
 missing             values that were not observed
-coordinated         what the encoder does not read: held-out channels, coordinated dropout
-turning             sessions that share the hidden state, turned towards one another
-elbo, gapped        the evidence bound of sequences, and of those with gaps
-ridge               ridge regression, and the random weights of an ensemble's models
+latent              the model: encoder, dynamics, decoder
+coordinates         units of what is observed; true and standard coordinates
+sessions            sessions that share one hidden state
+elbo                the evidence bound of sequences, with and without gaps
+belief              the belief of the hidden state; forecasts, R², ARX
 prediction_error    beliefs that follow readings, and derivatives of their predictions
 gauss_newton        the dynamics whose predictions err least
-read_alone          states as single observations say them
-fitting             gradient steps up the bound; dynamics in closed form
-coordinates         units of what is observed; true and standard coordinates
-forecast            k-step forecasts, R², the baselines ARX and repetition
-gap_metrics         the same where values were not observed
+closed_form         the fit of dynamics that are linear in their weights
+training            the window of latest steps; gradient steps up the bound
 paths               planned paths of dynamics on features, compiled
 information         Fisher information that was gathered
 gains               what paths add to it, compiled
-objective           what a path is worth: information, disagreement, novelty, goal, cost
+objective           the worth of a path: information, disagreement, novelty, goal, cost
 icem                the search among sequences of actions
-planning            the planner; what paths of any network are worth
-window              the latest steps, and training sequences
-instant             the field of continuous time behind a model of steps
-aligning            sessions of one model brought together
+planning            the planner; the worth of paths of any network
 learned             input matrix, loadings, fixed points and eigenvalues, with uncertainty
-identified          a model as it answers questions, in the units outside
+identified          the questions that a model answers, in the units outside
 agent               plan, act, correct the belief, train
-recording_files     reading NPZ, and what all readers share
-recording_tables    reading CSV
-recording_hdf5      reading HDF5, with LFADS' names too
-recording_mat       reading MATLAB files
-recording_nwb       reading NWB: spike times in bins, trials, series
-recording_frames    reading pandas' frames
-recording_formats   which file is read how
-clock               times as they are recorded, and a regular clock
-recording           a recording, checked and divided
-sessions            several sessions as one recording
-dimensions          how many numbers the hidden state has
-given               what `fit` is given: files, frames, several sessions
-offline             `ten.fit`, and which recording a run is about
+recording_table     a recording as named columns, and its episodes; CSV, DataFrames
+recording_formats   NPZ, HDF5, LFADS, MATLAB
+recording_nwb       NWB: spike times in bins, trials, series
+clock               recorded times, and a regular clock
+recording           a recording, checked, divided and pooled
+recording_source    files, frames, and the recording that a run remembers
 learner             runs under way: experiments, and training on recordings
-spikes              bits per spike, of what comes and of held-out neurons
-truth               hidden states and fields that a system tells of itself
-model_metrics       error of the field and R² on recordings that no training saw
-learned_page        what was learned as numbers, on a run's page
-phase_portrait      true and learned field, as arrays and as figures
+offline             `ten.fit`, and the size of the hidden state
+validation          recordings of random actions, hidden states and fields of the truth
+model_metrics       error of the field, R², the bound, bits per spike
+phase_portrait      a run's page: fields, charts and tables of what was learned
 evaluation          how runs are judged and described
 compare, commands   `ten.compare`; `tenfold fit` and `tenfold compare`
 """
@@ -156,7 +141,7 @@ PUBLIC = {
     "compare": "compare",
     "config": "Explorer LatentModel Planner",
     "offline": "fit",
-    "spikes": "bits_per_spike",
+    "model_metrics": "bits_per_spike",
 }
 ALGORITHMS = (ActiveLearning(),)
 DOMAINS = (HiddenDynamics(),)

@@ -13,13 +13,11 @@ import torch
 
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
-from tenfold.domains.dynamics.aligning import align_sessions, coordinates_for
+from tenfold.domains.dynamics.belief import Belief
+from tenfold.domains.dynamics.closed_form import read_alone, refit
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.coordinated import start_at_rates
 from tenfold.domains.dynamics.coordinates import change, move, restate
-from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
-from tenfold.domains.dynamics.latent import Belief
 from tenfold.domains.dynamics.missing import (
     carried_on,
     mean_seen,
@@ -28,8 +26,8 @@ from tenfold.domains.dynamics.missing import (
     unread,
 )
 from tenfold.domains.dynamics.planning import Planning
-from tenfold.domains.dynamics.read_alone import read_alone
-from tenfold.domains.dynamics.window import Window
+from tenfold.domains.dynamics.sessions import align_sessions, coordinates_for
+from tenfold.domains.dynamics.training import Training, Window, update
 from tenfold.memory.staging import Staging
 
 STATISTICS = ("bound", "likelihood", "divergence")
@@ -99,11 +97,11 @@ class ExplorerAgent(IdentifiedSystem):
         if not self.units.free:
             if self.config.model.missing:
                 self.take_factors()
-            start_at_rates(self.online, mean_seen(self.window.obs[:, self.window.places()]))
+            self.online.decoder.start_at_rates(mean_seen(self.window.obs[:, self.window.rows()]))
             return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
-        seen = self.window.obs[:, self.window.places()]
+        seen = self.window.obs[:, self.window.rows()]
         old = self.units.take(seen, rows)
         if self.config.model.missing and np.isnan(seen).any():
             self.take_factors()
@@ -125,7 +123,7 @@ class ExplorerAgent(IdentifiedSystem):
 
     def take_factors(self) -> None:
         """What the values seen in a row say of those that are missing, from the window."""
-        y = self.inner(self.window.obs[:, self.window.places()])
+        y = self.inner(self.window.obs[:, self.window.rows()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
         self.online.fill.learn(stacked_factors(y.cpu().double().numpy(), bool(self.sessions)))
 
@@ -277,12 +275,12 @@ class ExplorerAgent(IdentifiedSystem):
     def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The window's rows in the order of time [n], and means and variances of the states [M, n,
         D] that the encoder reads from them; what a gru carries ends with an episode."""
-        rows = self.window.places()
+        rows = self.window.rows()
         y, first = (
             self.inner(self.window.obs[:, rows]),
             torch.from_numpy(self.window.first[:, rows]).to(self.device),
         )
-        found = self.online.posterior(y.unsqueeze(2), begins=first.unsqueeze(2))[:2]
+        found = self.online.posterior(y.unsqueeze(2), is_reset=first.unsqueeze(2))[:2]
         mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
         if self.config.model.missing:  # nothing new is known where nothing was seen
             gone = unread(self.window.obs[:, rows])

@@ -28,16 +28,19 @@ variances), so that nothing turns. Units of observations change in the same way,
 last layer and the encoder's first.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
-from tenfold.domains.dynamics.latent import FIRST_NOISE, Belief, LatentNetwork
+from tenfold.domains.dynamics.dynamics import FIRST_NOISE, Dynamics, positive, raw_of
 from tenfold.domains.dynamics.missing import mean_seen
+
+if TYPE_CHECKING:
+    from tenfold.domains.dynamics.belief import Belief
+    from tenfold.domains.dynamics.latent import LatentNetwork
 
 # of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
 STEP = 0.1
@@ -287,7 +290,7 @@ def gives(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
 
 @torch.no_grad()
 def move(
-    network: LatentNetwork, belief: Belief, m: int, to: Coordinates, variance: np.ndarray
+    network: "LatentNetwork", belief: "Belief", m: int, to: Coordinates, variance: np.ndarray
 ) -> None:
     """Brings member m's encoder, decoder, dynamics' noise and belief to new coordinates; `variance`
     [n, D] of many states. A drift of fixed features has to be fitted anew. Means stay what they are
@@ -329,7 +332,7 @@ def change(m: int, old: Channels, new: Channels) -> Coordinates:
 
 
 @torch.no_grad()
-def restate(network: LatentNetwork, m: int, to: Coordinates, newly_varying: np.ndarray) -> None:
+def restate(network: "LatentNetwork", m: int, to: Coordinates, newly_varying: np.ndarray) -> None:
     """Member m's encoder reads and its decoder says the same in new units of observations;
     `newly_varying` [Y] are channels whose noise was that of a number that stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder

@@ -10,45 +10,25 @@ import numpy as np
 
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.protocols import Asked, Evaluated
+from tenfold.core.protocols import EvalRequest, Evaluated
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.learned import learned_row
-from tenfold.domains.dynamics.model_metrics import (
-    ModelMetrics,
-    Recordings,
-    evaluate_model,
-    random_recordings,
-)
-from tenfold.domains.dynamics.offline import recalled
+from tenfold.domains.dynamics.model_metrics import ModelMetrics, columns, evaluate_model
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
+from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.validation import Recordings, random_recordings
 from tenfold.runs.charts import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section
 from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
-from tenfold.runs.schema import NUMBER, WHOLE, Kind, Schema, filled, misfit
+from tenfold.runs.schema import Kind, misfit
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
 
 KIND = "fit"
-COLUMNS: Schema = {
-    "step": WHOLE,
-    "score": NUMBER,
-    "elbo": NUMBER,
-    "elbos": filled(NUMBER),
-    "field_error?": NUMBER,
-    "field_errors?": filled(NUMBER),
-    "instant_error?": NUMBER,
-    "instant_errors?": filled(NUMBER),
-    "r2": filled(NUMBER),
-    "r2s": [filled(NUMBER)],
-    "arx_r2?": filled(NUMBER),
-    "fp_bps?": filled(NUMBER),
-    "session_bps?": filled(NUMBER),
-    "co_bps?": NUMBER,
-}
 
 
 def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
@@ -65,7 +45,9 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     return (members, ahead, known, *spikes) if whole else ()
 
 
-FIT = Kind("a row whose parts agree", lambda row: not misfit(row, COLUMNS) and bool(shape_of(row)))
+FIT = Kind(
+    "a row whose parts agree", lambda row: not misfit(row, columns()) and bool(shape_of(row))
+)
 
 
 def fits_of(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,32 +165,32 @@ class ModelEvaluator:
 class Models:
     """An `Evaluation`: the error of the field where the truth is known, and R² of forecasts."""
 
-    def judge(self, asked: Asked, env: Any = None) -> ModelMetrics:
-        agent: Any = load(asked.path, asked.checkpoint, env, asked.trust)
-        run = RunFolder.open(asked.path, asked.trust)[1]
-        seed = run.seed if asked.seed is None else asked.seed
+    def score(self, request: EvalRequest, env: Any = None) -> ModelMetrics:
+        agent: Any = load(request.path, request.checkpoint, env, request.trust)
+        run = RunFolder.open(request.path, request.trust)[1]
+        seed = run.seed if request.seed is None else request.seed
         return evaluate_model(
-            agent, random_recordings(run.env, asked.episodes, Purpose.EVALUATE, seed)
+            agent, random_recordings(run.env, request.episodes, Purpose.EVALUATE, seed)
         )
 
-    def find(self, asked: Asked) -> dict[str, Any]:
-        refuse_film(asked)
-        learned = learned_row(load(asked.path, asked.checkpoint, trust=asked.trust))
-        return {"run": str(asked.path), **self.judge(asked).row(), "learned": learned}
+    def evaluate(self, request: EvalRequest) -> dict[str, Any]:
+        refuse_film(request)
+        learned = learned_row(load(request.path, request.checkpoint, trust=request.trust))
+        return {"run": str(request.path), **self.score(request).row(), "learned": learned}
 
-    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        learned = [words for member in found["learned"] for words in member["words"]]
-        run = RunFolder.open(asked.path, asked.trust)[1]
-        return fit_lines(found, steps_judged(run.env)) + learned
+    def lines(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
+        learned = [words for member in results["learned"] for words in member["words"]]
+        run = RunFolder.open(request.path, request.trust)[1]
+        return fit_lines(results, steps_judged(run.env)) + learned
 
-    def find_seeds(self, asked: Asked) -> dict[str, Any]:
+    def evaluate_seeds(self, request: EvalRequest) -> dict[str, Any]:
         """Every seed's model judged on the same new recordings."""
-        refuse_film(asked)
-        folder = SeedsFolder.open(asked.path, asked.trust)
-        seed = folder.run.seed if asked.seed is None else asked.seed
-        ready = folder.ready(asked.checkpoint)
+        refuse_film(request)
+        folder = SeedsFolder.open(request.path, request.trust)
+        seed = folder.run.seed if request.seed is None else request.seed
+        ready = folder.ready(request.checkpoint)
         rows = [
-            self.judge(replace(asked, path=folder.member(own), seed=seed)).row() for own in ready
+            self.score(replace(request, path=folder.member(own), seed=seed)).row() for own in ready
         ]
         found: dict[str, Any] = {
             "run": str(folder.path),
@@ -222,9 +204,11 @@ class Models:
             found["field_error"] = together([row["field_error"] for row in rows])
         return found
 
-    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        lines = [f"{found['env']}, checkpoint {asked.checkpoint}, {asked.episodes} recordings"]
-        for seed, row in zip(found["played"], found["members"], strict=True):
+    def lines_of_seeds(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
+        lines = [
+            f"{results['env']}, checkpoint {request.checkpoint}, {request.episodes} recordings"
+        ]
+        for seed, row in zip(results["played"], results["members"], strict=True):
             error = (
                 f"error of the field {row['field_error']:.3f}   " if "field_error" in row else ""
             )
@@ -234,14 +218,14 @@ class Models:
             )
             if words := shortfall(row):
                 lines.append(f"            {words}")
-        if found["left_out"]:
-            lines.append(f"  {left_out(found['left_out'])}")
-        if "field_error" in found:
+        if results["left_out"]:
+            lines.append(f"  {left_out(results['left_out'])}")
+        if "field_error" in results:
             lines.append(
-                f"  error of the field: mean {found['field_error']['mean']:.3f}; "
-                f"{sentence(found['field_error'])}"
+                f"  error of the field: mean {results['field_error']['mean']:.3f}; "
+                f"{sentence(results['field_error'])}"
             )
-        r2 = found["r2"]
+        r2 = results["r2"]
         lines.append(f"  R²: mean {r2[0]:.3f} 1 ahead, {r2[-1]:.3f} {len(r2)} ahead")
         return lines
 
@@ -253,15 +237,15 @@ class Models:
         # the evaluation at a run's end has warned already
         return fit_lines(row, chose, warns=row["step"] < result.run.steps)
 
-    def onward(self, path: Path, many: bool = False) -> str:
+    def next_steps(self, path: Path, many: bool = False) -> str:
         """There is a model to ask, and no game to play."""
         if many:
             return f"judge them: tenfold eval {path}"
         return f'judge it: tenfold eval {path}   ask it: tenfold.load("{path}").field(z)'
 
 
-def refuse_film(asked: Asked) -> None:
-    if asked.video is not None:
+def refuse_film(request: EvalRequest) -> None:
+    if request.video is not None:
         raise UserError(
             "--video films a policy at play, and an explorer has a field to show: see its report."
         )

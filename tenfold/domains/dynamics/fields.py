@@ -170,7 +170,7 @@ class Field(Config):
         return cls.of(arguments | ({"field": IDS[ident]} if ident in IDS else {}))
 
 
-class Lanes:
+class FieldState:
     """Hidden states [B, D] side by side, each with a stream of its own."""
 
     def __init__(self, system: Field, keys: "list[tuple[int, int]]", name: str = "") -> None:
@@ -262,8 +262,8 @@ class FieldEnvironments(Environments):
         self, name: str, num_envs: int, seed: int, first: int = 0, seeds: tuple[int, ...] = ()
     ) -> None:
         self.system = Field.named(name)
-        own = [(own, 0) for own in seeds] or [(seed, first + i) for i in range(num_envs)]
-        self.lanes_of = lanes = Lanes(self.system, own, name)
+        keys = [(one, 0) for one in seeds] or [(seed, first + i) for i in range(num_envs)]
+        self.lanes = lanes = FieldState(self.system, keys, name)
         super().__init__(name, num_envs, seed, lanes.observation_space, lanes.action_space, first)
         self.held = {"latent": lanes.z, "episode": lanes.episode, "length": lanes.length}
         lanes.begin(*range(num_envs))
@@ -276,11 +276,11 @@ class FieldEnvironments(Environments):
     @property
     def latent(self) -> np.ndarray:
         """The true hidden states [B, D]."""
-        return self.lanes_of.z
+        return self.lanes.z
 
     def step(self, actions: np.ndarray) -> None:
         self.begin_rounds()
-        lanes = self.lanes_of
+        lanes = self.lanes
         lanes.advance(actions)
         if not np.isfinite(lanes.z).all():
             if not np.isfinite(actions).all():
@@ -301,7 +301,7 @@ class FieldEnvironments(Environments):
         self.episode, self.length = lanes.episode.tolist(), lanes.length.tolist()
 
     def see_again(self) -> None:
-        lanes = self.lanes_of
+        lanes = self.lanes
         self.episode, self.length = lanes.episode.tolist(), lanes.length.tolist()
         lanes.observe(self.obs)
 
@@ -316,7 +316,7 @@ class FieldEnv(gym.Env[np.ndarray, np.ndarray]):
         self, field: str = "limit-cycle", render_mode: str | None = None, **arguments: Any
     ) -> None:
         self.system = Field(field, **arguments)  # type: ignore[arg-type]
-        self.lanes = Lanes(self.system, [(0, 0)])
+        self.lanes = FieldState(self.system, [(0, 0)])
         self.observation_space = self.lanes.observation_space
         self.action_space = self.lanes.action_space
         self.render_mode, self.seeded = render_mode, False

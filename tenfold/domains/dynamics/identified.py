@@ -7,11 +7,9 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import CheckpointError, OtherWords, UserError
+from tenfold.domains.dynamics.belief import forecasts
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
-from tenfold.domains.dynamics.forecast import forecasts
-from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
-from tenfold.domains.dynamics.instant import of_continuous_time
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.learned import fixed_points, input_matrix, loadings
 from tenfold.domains.dynamics.missing import Factors, unread, widened
@@ -117,7 +115,7 @@ class IdentifiedSystem(OtherWords):
         start = inside.expand(-1, dynamics.models, -1, -1).contiguous()
         found = dynamics.drift(start) + dynamics.push(nothing)
         if instantaneous:
-            found = of_continuous_time(dynamics, start, nothing)
+            found = dynamics.continuous_field(start, nothing)
         turned = found.mean(1).cpu().double().numpy() @ np.stack(
             [place.matrix.T for place in places]
         )
@@ -246,8 +244,7 @@ class IdentifiedSystem(OtherWords):
                 f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
             )
         with torch.no_grad():
-            foretell = forecasts_over_gaps if self.config.model.missing else forecasts
-            found = foretell(self.online, self.inner(y), self.inner_actions(a), steps)
+            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
     def rates(self, observations: np.ndarray) -> np.ndarray:
@@ -311,7 +308,7 @@ class IdentifiedSystem(OtherWords):
         if self.config.model.missing:
             units |= {f"factors.{k}": v for k, v in self.online.fill.factors._asdict().items()}
         if self.sessions:
-            units |= {f"together.{k}": v for k, v in self.online.together.state().items()}
+            units |= {f"together.{k}": v for k, v in self.online.session_map.state().items()}
         return (
             {"online": self.online.flat, "share": self.online.dynamics.share}
             | units
@@ -335,5 +332,5 @@ class IdentifiedSystem(OtherWords):
         if self.config.model.missing:
             self.online.fill.learn(Factors(**part_of(state, "factors")))
         if self.sessions:
-            self.online.together.load_state(part_of(state, "together"))
+            self.online.session_map.load_state(part_of(state, "together"))
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

@@ -1,39 +1,47 @@
-"""A model of a hidden system: encoder q(z_t | y), latent dynamics, decoder p(y_t | z_t); one flat
+"""The model of a hidden system: encoder q(z_t | y), latent dynamics, decoder p(y_t | z_t); one flat
 buffer [M, P] of parameters.
 
 Shapes: M members in front, then time T, then batch B (or samples S, B). The encoder reads an
 observation alone (mlp) or with those before it (gru), whose state is carried: one call for each new
 observation. Poisson counts are read as log(1 + y).
 
-What is believed of the hidden state goes step by step: predict by the dynamics, correct by the
-encoder. Both say a Gaussian with independent numbers, and the belief after an observation is their
-product: a prediction alone runs away from the state, an encoder alone forgets what was known
-before.
+Coordinated dropout (Keshtkaran and Pandarinath, 2019): in every gradient step a random share of the
+values is dropped from the encoder's input, the rest is scaled up by 1 / (1 − share), and the
+likelihood counts the dropped values alone, divided by the share. A value then never contributes to
+its own reconstruction, so that copying noise, which a large encoder of counts learns soon, earns
+nothing. Held-out channels are never read by the encoder at all.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import softplus
 
 from tenfold.core.errors import ConfigError
-from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.coordinated import held_out_channels, scaled_up
-from tenfold.domains.dynamics.decoder import Decoder
-from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
-from tenfold.domains.dynamics.missing import Fill, unread
-from tenfold.domains.dynamics.turning import Together
+from tenfold.domains.dynamics.dynamics import (
+    FIRST_NOISE,
+    FIRST_POSTERIOR,
+    LEAST_VARIANCE,
+    Dynamics,
+    positive,
+    raw_of,
+)
+from tenfold.domains.dynamics.missing import Fill, log_likelihood_of_seen
+from tenfold.domains.dynamics.sessions import SessionMap
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import Layer
-from tenfold.ops.qlearning import tensor
 
-FIRST_POSTERIOR, FIRST_NOISE = 0.1, 0.3  # variances of an untrained encoder and decoder
 MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
+LEAST_MEAN = 1e-3  # of a neuron's counts, before its logarithm is taken
+
+Posterior = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]  # mean, variance, encoder state
 
 
 class Encoder(nn.Module):
@@ -65,35 +73,28 @@ class Encoder(nn.Module):
         return self.layers[0] if self.layers else self.into if self.units else self.last
 
     def forward(
-        self,
-        y: torch.Tensor,
-        state: torch.Tensor | None,
-        begins: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        self, y: torch.Tensor, state: torch.Tensor | None, is_reset: torch.Tensor | None = None
+    ) -> Posterior:
         """y [M, T, B, Y] and the state after the observation before, [M, B, H] -> mean, variance
-        [M, T, B, D], state. Where `begins` [M, T, B] an episode begins, and nothing is carried
-        there."""
+        [M, T, B, D], state. Where `is_reset` [M, T, B] an episode begins with a fresh state."""
         x = y.flatten(1, 2)
         for layer in self.layers:
             x = torch.tanh(layer(x))
         if self.units:
-            x, state = self.recur(self.into(x).view(*y.shape[:3], -1), state, begins)
+            x, state = self.recur(self.into(x).view(*y.shape[:3], -1), state, is_reset)
         x = self.last(x).view(*y.shape[:3], -1)
         return x[..., : self.latent], positive(x[..., self.latent :]), state
 
     def recur(
-        self,
-        into: torch.Tensor,
-        state: torch.Tensor | None,
-        begins: torch.Tensor | None,
+        self, into: torch.Tensor, state: torch.Tensor | None, is_reset: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A gated recurrent unit (Cho et al., 2014) over time; what it gets from outside is
-        computed for all times at once."""
+        """A gated recurrent unit (Cho et al., 2014) over time; its inputs are computed for all
+        times at once."""
         steps, batch = into.shape[1:3]
         h = into.new_zeros(self.members, batch, self.units) if state is None else state
         outputs = []
         for t in range(steps):
-            h = h if begins is None else h * ~begins[:, t, :, None]
+            h = h if is_reset is None else h * ~is_reset[:, t, :, None]
             again = self.again(h)
             gates = torch.sigmoid(into[:, t, :, : 2 * self.units] + again[..., : 2 * self.units])
             reset, keep = gates.chunk(2, -1)
@@ -103,6 +104,72 @@ class Encoder(nn.Module):
             h = torch.lerp(new, h, keep)
             outputs.append(h)
         return torch.stack(outputs, 1).flatten(1, 2), h
+
+
+class Decoder(nn.Module):
+    """Hidden state -> mean of the observation, and the noise around it.
+
+    Under Poisson noise the mean is a rate: `loglinear` gives its logarithm, the others pass through
+    softplus.
+    """
+
+    def __init__(self, outputs: int, config: LatentModel, members: int) -> None:
+        super().__init__()
+        self.kind, self.poisson = config.decoder, config.noise == "poisson"
+        self.missing = config.missing or config.coordinated_dropout > 0
+        if self.kind == "identity" and outputs != config.latent:
+            raise ConfigError(
+                "model.decoder",
+                f"= identity needs observations of latent = {config.latent} numbers, and they have "
+                f"{outputs}: use linear, loglinear or mlp.",
+            )
+        hidden = config.hidden if self.kind == "mlp" else ()
+        widths = () if self.kind == "identity" else (config.latent, *hidden, outputs)
+        self.layers = nn.ModuleList(Layer(i, o, members, stride=0) for i, o in pairwise(widths))
+        self.raw_variance = None if self.poisson else nn.Parameter(torch.zeros(members, outputs))
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        """Inputs of the link function, [M, R, D] -> [M, R, Y]: log-means of loglinear."""
+        for depth, layer in enumerate(self.layers):
+            z = layer(torch.tanh(z) if depth else z)
+        return z.clamp(max=MOST_LOG_RATE) if self.kind == "loglinear" else z
+
+    def link(self, x: torch.Tensor) -> torch.Tensor:
+        """The mean from the input of the link function."""
+        if self.kind == "loglinear":
+            return x.exp()
+        return softplus(x) + LEAST_VARIANCE if self.poisson else x
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return self.link(self(z))
+
+    def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """log p(y | z) summed over the observation's numbers: y [M, …, Y] and z [M, …, D] broadcast
+        -> [M, …]."""
+        x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
+        mean = self.link(x)
+        log_rate = x if self.kind == "loglinear" else mean.log() if self.poisson else None
+        if self.missing:
+            return log_likelihood_of_seen(y, mean, self.raw_variance, log_rate)
+        if self.raw_variance is None:
+            assert log_rate is not None
+            return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
+        variance = positive(self.raw_variance)
+        squares = torch.bmm(
+            (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
+        ).view(z.shape[:-1])
+        constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
+        return squares + constant.view(-1, *[1] * (z.dim() - 2))
+
+    @torch.no_grad()
+    def start_at_rates(self, mean: np.ndarray) -> None:
+        """Makes an untrained decoder of counts give their means [M, Y] at the state 0: gradients
+        alone would move the state away to do so, and learn nothing of it meanwhile."""
+        if self.layers:
+            last: Any = self.layers[-1]
+            rate = np.maximum(mean, LEAST_MEAN)
+            start = np.log(rate) if self.kind == "loglinear" else np.log(np.expm1(rate))
+            last.bias.copy_(torch.from_numpy(start))
 
 
 class LatentNetwork(FlatModule):
@@ -125,22 +192,19 @@ class LatentNetwork(FlatModule):
             raise ConfigError("dt", f"= {dt} is not positive: give the time of one step.")
         self.members: int = members  # pyright: ignore[reportIncompatibleVariableOverride]
         self.config, self.observations, self.actions = config, observations, actions
-        self.register_buffer(
-            "held_out",
-            torch.from_numpy(held_out_channels(observations, config.held_out)),
-            persistent=False,
-        )
-        self.flags = int(config.mask > 0)  # one more input says whether the observation is seen
-        # and one for each number, whether it is missing
+        held_out = torch.from_numpy(held_out_channels(observations, config.held_out))
+        self.register_buffer("held_out", held_out, persistent=False)
         self.sessions = sessions
-        told = self.flags + observations * (config.missing and not sessions)
-        self.encoder = Encoder(observations + told, config, members)
+        # further inputs: whether the observation is visible, and which of its numbers are missing
+        self.flags = int(config.mask > 0)
+        flags = self.flags + observations * (config.missing and not sessions)
+        self.encoder = Encoder(observations + flags, config, members)
         self.dynamics = Dynamics(config, actions, dt, members)
         self.decoder = Decoder(observations, config, members)
         if config.missing:
             self.fill = Fill(members, observations, config.noise == "poisson")
         if sessions:
-            self.together = Together(members, sessions, config.latent)
+            self.session_map = SessionMap(members, sessions, config.latent)
         self.flatten()
 
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
@@ -166,51 +230,47 @@ class LatentNetwork(FlatModule):
     def posterior(
         self,
         y: torch.Tensor,
-        seen: torch.Tensor | None = None,
+        visible: torch.Tensor | None = None,
         state: torch.Tensor | None = None,
-        begins: torch.Tensor | None = None,
+        is_reset: torch.Tensor | None = None,
         kept: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    ) -> Posterior:
         """q(z_t) for sequences y [M, T, B, Y]: mean and variance [M, T, B, D], and the encoder's
         state after the last.
 
-        `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is
-        told so. `begins` [M, T, B] is true where an episode begins. `kept` [M, T, B, Y] is
-        false where coordinated dropout hides a value.
+        `visible` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros, and a
+        flag. `is_reset` [M, T, B] is true where an episode begins. `kept` [M, T, B, Y] is false
+        where coordinated dropout hides a value.
         """
         if y.shape[-1] != self.observations:
             raise ConfigError(
                 "observation",
                 f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
             )
-        given, gone = y, torch.isnan(y) | self.held_out if self.config.missing else None
+        raw, gone = y, torch.isnan(y) | self.held_out if self.config.missing else None
         if gone is not None:
             unknown = gone if kept is None else gone | ~kept
             y = self.fill(torch.where(unknown, torch.nan, y))
         else:
             y = torch.where(self.held_out, 0.0, y) if self.config.held_out else y
             y = torch.log1p(y) if self.config.noise == "poisson" else y
-        if self.sessions:  # each around its own mean, so that none is told by where it lies
+        if self.sessions:  # each around its own mean: it must not be recognised by its level
             y = y - self.fill.mean[:, None, None]
         if kept is not None:
             y = scaled_up(y, kept, gone, self.config.coordinated_dropout)
         if self.flags:
-            flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
+            flag = torch.ones_like(y[..., :1]) if visible is None else visible.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
         if gone is not None and not self.sessions:
             y = torch.cat((y, gone.to(y)), -1)
-        mean, variance, state = self.encoder(y, state, begins)
+        mean, variance, state = self.encoder(y, state, is_reset)
         if self.sessions:
-            mean, variance = self.together(given, mean, variance)
+            mean, variance = self.session_map(raw, mean, variance)
         return mean, variance, state
 
-    def encode(
-        self,
-        y: torch.Tensor,
-        state: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """One new observation [M, B, Y] and the state carried from the one before (none at first)
-        -> mean, variance [M, B, D] and the state to carry on (None of an mlp)."""
+    def encode(self, y: torch.Tensor, state: torch.Tensor | None = None) -> Posterior:
+        """One new observation [M, B, Y] and the encoder's state after the one before (none at
+        first) -> mean, variance [M, B, D] and the next state (None of an mlp)."""
         mean, variance, state = self.posterior(y.unsqueeze(1), state=state)
         return mean.squeeze(1), variance.squeeze(1), state
 
@@ -219,92 +279,23 @@ class LatentNetwork(FlatModule):
         return self.decoder.mean(z)
 
 
-# the belief
+# values that the encoder does not read
 
 
-Gaussian = tuple[torch.Tensor, torch.Tensor]  # mean and variance
+def held_out_channels(channels: int, share: float) -> np.ndarray:
+    """Which of the channels the encoder never reads, [Y]: that share of them, evenly spread, but
+    never all, and of a share above 0 at least one."""
+    count = min(max(round(share * channels), 1), channels - 1) if share else 0
+    held_out = np.zeros(channels, np.bool_)
+    if count > 0:
+        held_out[((np.arange(count) + 0.5) * channels / count).astype(np.int64)] = True
+    return held_out
 
 
-def fuse_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in ((1, 1), (3, 2), (4, 5)):
-        one, other = tensor(rng, dtype, *shape), tensor(rng, dtype, *shape)
-        yield one, tensor(rng, dtype, *shape).exp(), other, tensor(rng, dtype, *shape).exp()
-
-
-def fuse_reference(mean, variance, other_mean, other_variance):
-    """The product of two Gaussians: precisions add, and means count by their precision."""
-    precision = 1 / variance + 1 / other_variance
-    return (mean / variance + other_mean / other_variance) / precision, 1 / precision
-
-
-@pair(
-    fuse_reference,
-    fuse_examples,
-    rtol=1e-5,
-    atol=1e-6,
-    dtypes=("float32", "float64"),
-    gradients=(0, 1, 2, 3),
-)
-def fuse(
-    mean: torch.Tensor,
-    variance: torch.Tensor,
-    other_mean: torch.Tensor,
-    other_variance: torch.Tensor,
-) -> Gaussian:
-    """The same by its gain, which also bears variances of 0."""
-    gain = variance / (variance + other_variance)
-    return torch.lerp(mean, other_mean, gain), variance * (1 - gain)
-
-
-class Belief:
-    """Mean and variance [M, D] of M members, and the encoder's state."""
-
-    def __init__(self, network: LatentNetwork) -> None:
-        self.network = network
-        size = (network.members, network.config.latent)
-        self.mean, self.variance = network.flat.new_zeros(size), network.flat.new_ones(size)
-        units = network.encoder.units
-        self.carried = network.flat.new_zeros(network.members, 1, units) if units else None
-        self.encoded = 0  # calls of the encoder
-
-    @torch.no_grad()
-    def predict(self, action: torch.Tensor) -> None:
-        """One step under actions [M, A]: V' = diag(J·V·Jᵀ) + what the dynamics add, the ensemble's
-        disagreement included."""
-        dynamics = self.network.dynamics
-        z, a = self.mean[:, None], action[:, None]
-        slope = dynamics.jacobian(
-            *(x.unsqueeze(1).expand(-1, dynamics.models, -1, -1) for x in (z, a))
-        ).mean(1)[:, 0]
-        mean, added = dynamics.predict(z, a)
-        spread = (slope.square() @ self.variance.unsqueeze(-1)).squeeze(-1)
-        self.mean, self.variance = mean[:, 0], spread + added[:, 0]
-
-    @torch.no_grad()
-    def correct(self, y: torch.Tensor, begins: torch.Tensor) -> None:
-        """By an observation [M, Y]; where an episode begins nothing was known before."""
-        if self.carried is not None:
-            self.carried = self.carried * ~begins[:, None, None]
-        mean, variance, self.carried = self.network.encode(y[:, None], self.carried)
-        self.encoded += 1
-        fused = fuse(self.mean, self.variance, mean[:, 0], variance[:, 0])
-        if self.network.config.missing:  # nothing seen, nothing corrected
-            nothing = unread(y)[:, None]
-            fused = [
-                torch.where(nothing, own, both)
-                for own, both in zip((self.mean, self.variance), fused, strict=True)
-            ]
-            mean = torch.where(nothing[:, None], 0.0, mean)
-            variance = torch.where(nothing[:, None], 1.0, variance)
-        self.mean, self.variance = (
-            torch.where(begins[:, None], own, both)
-            for own, both in zip((mean[:, 0], variance[:, 0]), fused, strict=True)
-        )
-
-    def state(self) -> dict[str, torch.Tensor]:
-        carried = {} if self.carried is None else {"carried": self.carried}
-        return {"mean": self.mean, "variance": self.variance, **carried}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        for name in self.state():
-            setattr(self, name, torch.as_tensor(state[name]).to(self.mean))
+def scaled_up(
+    y: torch.Tensor, kept: torch.Tensor, gone: torch.Tensor | None, share: float
+) -> torch.Tensor:
+    """The encoder's input [M, T, B, Y] under dropout: dropped values are 0 and the others as much
+    larger, but those that were not observed anyway (`gone`)."""
+    scaled = y * kept / (1 - share)
+    return scaled if gone is None else torch.where(gone, y, scaled)

@@ -20,9 +20,9 @@ from scipy.optimize import linear_sum_assignment
 
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, fill_normal, key
+from tenfold.domains.dynamics.closed_form import bootstrap
 from tenfold.domains.dynamics.coordinates import STEP, Alignment
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.ridge import bootstrap
 
 STARTS = 200  # from where fixed points are looked for, normal with deviation SPREAD
 SPREAD = 1.2  # states inside have deviation 1

@@ -9,16 +9,16 @@ import numpy as np
 from tenfold.algorithms.bare_learner import BareLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, key
 from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.offline import recalled, source_of
 from tenfold.domains.dynamics.recording import Recording, require_counts
+from tenfold.domains.dynamics.recording_source import recalled, source_of
 from tenfold.envs.adapter import Environments, Episode
-from tenfold.envs.masks import refuse_unread
 from tenfold.envs.scalar import ScalarEnvironments
 
 

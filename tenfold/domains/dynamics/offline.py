@@ -1,31 +1,41 @@
-"""Training on recordings, from the command line and from Python: `ten.fit("data.npz")`, and which
-recording a run was trained on."""
+"""Training on recordings, from the command line and from Python: `ten.fit("data.npz")`, and how
+many numbers the hidden state has: `latent="auto"`.
 
+A model of each size is trained on the same steps of a recording and predicts others, held back from
+it. These come from the steps that a run trains on, not from those that judge it. R² is the mean
+over 1 to 10 steps ahead, and over the pieces that are held back; the error of that mean comes from
+how the pieces differ. The smallest model within one standard error of the best one is taken
+(Breiman et al., Classification and Regression Trees, 1984): with too few numbers every piece is
+predicted worse, with too many little changes."""
+
+import json
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-from urllib.parse import quote, unquote
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from tenfold.config.files import named
-from tenfold.config.notation import merge
+from tenfold.config.notation import merge, show
 from tenfold.config.run import Run
-from tenfold.core.errors import UserError
-from tenfold.domains.dynamics import RECORDING, is_recording
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.protocols import Callback
+from tenfold.core.system import set_threads
+from tenfold.domains.dynamics.belief import forecasts
 from tenfold.domains.dynamics.clock import are_counts
-from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.dimensions import Kept, Search, search, sized
-from tenfold.domains.dynamics.given import as_number, bin_width, names_in, sources
-from tenfold.domains.dynamics.recording import DIGEST, SAME, Recording, read_recording
-from tenfold.domains.dynamics.recording_files import USUAL, Columns, listed
-from tenfold.domains.dynamics.sessions import pooled
-from tenfold.envs.arguments import split_name
-from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.folder import RunFolder, is_run
-from tenfold.training.learners import load
+from tenfold.domains.dynamics.config import Explorer, LatentModel
+from tenfold.domains.dynamics.learner import make_agent, put_into
+from tenfold.domains.dynamics.missing import unread
+from tenfold.domains.dynamics.recording import Recording, pooled
+from tenfold.domains.dynamics.recording_source import fit_input, recorded, recording_id, source_of
+from tenfold.domains.dynamics.recording_table import Selection, listed
+from tenfold.runs.charts import Chart, Line
+from tenfold.runs.files import replace_file
 from tenfold.training.loop import Result, train
 
 SETTINGS = {
@@ -35,8 +45,14 @@ SETTINGS = {
     "log_every": 100,
     "agent": {"planner": {"policy": "random"}},
 }
-
 SILENT = 0.2  # share of zeros among whole numbers from which on they may be counts of spikes
+MOST = 6  # numbers of a state that are tried
+MOST_CENTRES = 1_000  # of a grid of radial basis functions, while sizes are tried
+SHARE, LEAST = 3, 1_000  # a trial takes a third of the run's steps, but at least so many
+HORIZON = 10  # steps ahead
+FEW = 3  # pieces, below which nothing can be said of an error
+FILE = "recording.json"  # in a run's folder: notes about the recording, and this search
+BAR = 40  # characters of the longest bar in the terminal
 
 
 def fit(
@@ -62,48 +78,75 @@ def fit(
     `latent` is how many numbers the hidden state has; "auto" tries 1 to 6 on steps that are held
     back, and takes the smallest that foretells as well as the best one."""
     step = None if dt is None else as_number(dt)
-    columns = Columns(names_in(observations), names_in(actions), bin_width(bin))
-    source = sources(file, shared, out, columns)
-    parts = [recorded(path, step, source.columns) for path in source.paths]
-    every = dict.fromkeys((*source.left_out, *(name for own in parts for name in own.left_out)))
-    if every:
-        print(
-            f"tenfold: {source.words} also holds what is left out: {listed(list(every))}.",
-            file=sys.stderr,
-        )
+    width = 0.0 if bin is None else as_number(bin, "bin")
+    if bin is not None and not 0 < width < np.inf:
+        raise ConfigError("bin", f"= {show(bin)} is no width: give one above 0, such as 0.02.")
+    selection = Selection(names_in(observations), names_in(actions), width)
+    source = fit_input(file, shared, out, selection)
+    parts = [recorded(path, step, source.selection) for path in source.paths]
+    left_out = [*source.left_out, *(name for part in parts for name in part.left_out)]
+    if left_out:
+        names = listed(list(dict.fromkeys(left_out)))
+        say(f"{source.label} also holds what is left out: {names}")
     for path, part in zip(source.paths, parts, strict=True):
         for note in part.notes:
-            print(f"tenfold: {path}: {note}.", file=sys.stderr)
-    notes = tuple(note for part in parts for note in part.notes)
+            say(f"{path}: {note}")
+    notes = [note for part in parts for note in part.notes]
     recording = pooled(source.paths, parts) if shared else parts[0]
-    own = {"window": recording.steps} | ({"model": {"missing": True}} if recording.missing else {})
-    base = merge(merge(SETTINGS, {"agent": own}), settings or {})
+    agent = {"window": recording.steps}
+    agent |= {"model": {"missing": True}} if recording.missing else {}
+    base = merge(merge(SETTINGS, {"agent": agent}), settings or {})
     sizes = tuple(part.sizes[0] for part in parts) if shared else ()
-    ident = recording_id(source.paths, recording, source.columns, sizes)
+    ident = recording_id(source.paths, recording, source.selection, sizes)
     run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
     if run.agent.length > recording.steps:
         raise UserError(
-            f"{source.words} has {recording.steps:,} steps, and a sequence that is trained on "
+            f"{source.label} has {recording.steps:,} steps, and a sequence that is trained on "
             f"takes agent.length = {run.agent.length}: record more, or make it shorter."
         )
-    if words := unlike_counts(recording, run.agent.model.noise, base):
-        print(f"tenfold: {source.words}: {words}.", file=sys.stderr)
-    run, found = with_latent(run, recording, latent, quiet)
-    kept = [Kept(notes, found)] if notes or found else []
+    if doubt := unlike_counts(recording, run.agent.model.noise, base):
+        say(f"{source.label}: {doubt}")
+    found = None
+    if latent == "auto":
+        found = search(run, recording, quiet)
+        say(found.sentence)
+    if latent is not None:
+        model = run.agent.model
+        model = sized(model, found.chosen) if found else replace(model, latent=latent)
+        run = replace(run, agent=replace(run.agent, model=model))
+    kept = [KeepNotes(notes, found)] if notes or found else []
     name = f"fit-{source.name}"
     return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
 
 
+def say(sentence: str) -> None:
+    print(f"tenfold: {sentence}.", file=sys.stderr)
+
+
+def names_in(names: str | Sequence[str]) -> tuple[str, ...]:
+    """One name, names with commas between them, or a sequence."""
+    every = names.split(",") if isinstance(names, str) else names
+    return tuple(filter(None, (name.strip() for name in every)))
+
+
+def as_number(value: object, what: str = "dt") -> float:
+    """NumPy's numbers too."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        meant = {"dt": "the time of a step, such as 0.05", "bin": "a width, such as 0.02"}[what]
+        raise ConfigError(what, f"= {show(value)} is no number: give {meant}.")
+    return float(value)
+
+
 def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) -> str:
-    """Words where observations look like counts of spikes, nobody has said which noise they have,
+    """A warning where observations look like counts of spikes, the settings do not choose a noise,
     and the model takes them for real numbers; else nothing."""
-    said = settings.get("agent", {}).get("model", {}).get("noise")
-    if noise == "poisson" or said or not all(are_counts(y) for y, _ in recording.episodes):
+    noise_set = settings.get("agent", {}).get("model", {}).get("noise")
+    if noise == "poisson" or noise_set or not all(are_counts(y) for y, _ in recording.episodes):
         return ""
-    seen = np.concatenate([y[~np.isnan(y)] for y, _ in recording.episodes])
-    silent = float(np.mean(seen == 0))
+    observed = np.concatenate([y[~np.isnan(y)] for y, _ in recording.episodes])
+    silent = float(np.mean(observed == 0))
     if silent < SILENT:
         return ""
     return (
@@ -113,160 +156,154 @@ def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) ->
     )
 
 
-def with_latent(
-    run: Run, recording: Recording, latent: Any, quiet: bool
-) -> tuple[Run, Search | None]:
-    """The run with a hidden state of so many numbers, and how they were chosen where they were."""
-    if latent is None:
-        return run, None
-    config: Any = run.agent
-    if latent != "auto":
-        return replace(run, agent=replace(config, model=replace(config.model, latent=latent))), None
-    found = search(run, recording, quiet)
-    print(f"tenfold: {found.sentence}.", file=sys.stderr)
-    return replace(run, agent=replace(config, model=sized(config.model, found.chosen))), found
+@dataclass(frozen=True)
+class Search:
+    """Sizes tried, the mean R² of each, its standard error, and the size taken; gradient steps of
+    each trial and the pieces it was judged by."""
 
-
-# the recording of a run
-
-
-class Source(NamedTuple):
-    """Where a run's recording is, and what the run knows of it."""
-
-    file: str
-    observations: int
-    actions: int
-    dt: float
-    digest: str
-    columns: Columns
-    sessions: tuple[int, ...] = ()
-    """channels of each of several sessions"""
+    tried: tuple[int, ...]
+    r2: tuple[float, ...]
+    error: tuple[float, ...]
+    chosen: int
+    steps: int
+    pieces: int
 
     @property
-    def paths(self) -> list[Path]:
-        if not self.sessions:
-            return [Path(self.file)]
-        return [Path(unquote(own)) for own in self.file.split("+")]
+    def sentence(self) -> str:
+        best = int(np.argmax(self.r2))
+        return (
+            f"a hidden state of {self.chosen} {'numbers' if self.chosen > 1 else 'number'}: the "
+            f"least within one standard error of the best R², {self.r2[best]:.3f} ± "
+            f"{self.error[best]:.3f} with {self.tried[best]} "
+            f"({self.pieces} pieces held back from {self.steps:,} gradient steps each)"
+        )
 
 
-def source_of(name: str) -> Source:
-    """From the id of a recording."""
-    _, given = split_name(name, str)
-    missing = [part for part in ("file", "observations", "actions", "dt") if part not in given]
-    if missing:
-        raise UserError(f"{name} does not say its {missing[0]}: start it with `tenfold fit FILE`.")
-    try:
-        sizes, dt = (int(given["observations"]), int(given["actions"])), float(given["dt"])
-        sessions = tuple(map(int, filter(None, given.get("sessions", "").split("+"))))
-        width = float(given.get("bin", 0))
-    except ValueError:
-        raise UserError(f"{name} cannot be read: start it with `tenfold fit FILE`.") from None
-    seen, done = (
-        tuple(map(unquote, filter(None, given.get(part, "").split("+"))))
-        for part in ("observed", "acted")
+def smallest_within(r2: Sequence[float], error: Sequence[float]) -> int:
+    """The place of the first one that is no more than one standard error below the best."""
+    best = int(np.argmax(r2))
+    return next(k for k, one in enumerate(r2) if one >= r2[best] - error[best])
+
+
+def sized(model: LatentModel, latent: int) -> LatentModel:
+    """The same model with so many numbers, and a grid that a trial can bear."""
+    grid = min(model.grid, int(MOST_CENTRES ** (1 / latent) + 1e-9))
+    return replace(model, latent=latent, grid=grid if model.dynamics == "rbf" else model.grid)
+
+
+def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
+    """Tries 1 … 6 numbers on the steps that a run on the recording trains on."""
+    set_threads(run.threads)
+    config = run.agent
+    assert isinstance(config, Explorer)
+    if config.model.decoder == "identity":
+        raise ConfigError(
+            "latent",
+            "= auto has nothing to choose: with decoder identity the state is what is observed.",
+        )
+    division = recording.divided().kept.divided()
+    y, a = (
+        np.concatenate(parts) if not division.alone else parts[0]
+        for parts in zip(division.choosing, division.judging, strict=True)
     )
-    named = Columns(seen, done, width)
-    return Source(given["file"], *sizes, dt, given.get("digest", ""), named, sessions)
-
-
-def recording_id(
-    path: Path | Sequence[Path],
-    recording: Recording,
-    columns: Columns = USUAL,
-    sessions: tuple[int, ...] = (),
-) -> str:
-    """The id under which a run remembers its recording, or those of several sessions."""
-    paths = [path] if isinstance(path, Path) else list(path)
-    wrong = next((own for own in paths if set(str(own)) & set("(),=")), None)
-    if wrong:
+    if len(y) < FEW:
         raise UserError(
-            f"{wrong} has one of ( ) , = in its name, which a run's settings cannot hold: rename "
-            "it."
+            f"The recording is too short to choose the size of its hidden state by: {len(y)} "
+            f"{'pieces' if len(y) > 1 else 'piece'} could be held back, and {FEW} are needed; say "
+            "it with --latent 2."
         )
-    file = str(paths[0].absolute())
-    if sessions:
-        file = "+".join(quote(str(own.absolute())) for own in paths)
-    observations, actions = recording.sizes
-    named = "".join(
-        f", {part}={'+'.join(quote(name, safe='') for name in names)}"
-        for part, names in zip(("observed", "acted"), columns[:2], strict=True)
-        if names
-    )
-    named += f", bin={columns.bin!r}" if columns.bin else ""
-    named += f", sessions={'+'.join(map(str, sessions))}" if sessions else ""
-    return (
-        f"{RECORDING}(file={file}, observations={observations}, actions={actions}, "
-        f"dt={recording.dt!r}, digest={recording.digest}{named})"
-    )
-
-
-def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> Recording:
-    """From a file, or from what an explorer's run still has in its window."""
-    if not is_run(path):
-        below = (
-            next((run for run in sorted(path.iterdir()) if is_run(run)), None)
-            if path.is_dir()
-            else None
-        )
-        if below:
-            raise UserError(
-                f"{path} holds runs and is none itself: give one of them, such as {below}."
+    steps = min(max(run.steps // SHARE, LEAST), run.steps)
+    tried = tuple(range(1, min(MOST, recording.sizes[0]) + 1))
+    means, errors = [], []
+    for latent in tried:
+        start = time.monotonic()
+        alone = replace(run, agent=replace(config, model=sized(config.model, latent)), members=1)
+        scores = trial(alone, division.kept, y, a, steps)
+        means.append(float(scores.mean()))
+        errors.append(float(scores.std(ddof=1) / np.sqrt(len(scores))))
+        if not quiet:
+            bar = "█" * round(BAR * max(min(means[-1], 1.0), 0.0))
+            print(
+                f"latent {latent} of {tried[0]} … {tried[-1]}: R² {means[-1]:.3f} ± "
+                f"{errors[-1]:.3f}   {bar.ljust(BAR, '·')}   {time.monotonic() - start:.0f} s",
+                file=sys.stderr,
+                flush=True,
             )
-        return read_recording(path, dt, columns)
-    if any(columns):
-        raise UserError(
-            f"{path} is a run, whose observations and actions are known: --observations, --actions "
-            "and --bin are for files."
-        )
-    recording = of_run(path)
-    if dt is not None and abs(dt - recording.dt) > SAME * recording.dt:
-        raise UserError(
-            f"{path} was recorded with {recording.dt:.9g} for a step, and --dt says {dt:.9g}: "
-            "leave --dt out."
-        )
-    return recording
+    chosen = tried[smallest_within(means, errors)]
+    return Search(tried, tuple(means), tuple(errors), chosen, steps, len(y))
 
 
-def recalled(name: str) -> Recording:
-    """The recording of a run, which must be what it was when the run began."""
-    source = source_of(name)
-    if source.digest and not source.digest.startswith(DIGEST):
-        raise UserError(
-            f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
-            f"start it anew with `tenfold fit {source.file}`."
-        )
-    parts = [recorded(path, source.dt, source.columns) for path in source.paths]
-    recording = pooled(source.paths, parts) if source.sessions else parts[0]
-    if recording.sizes != (source.observations, source.actions) or source.digest not in (
-        "",
-        recording.digest,
-    ):
-        raise UserError(
-            f"{source.file} is no longer what this run was trained on: put it back as it was, or "
-            f"start a run of its own with `tenfold fit {source.file}`."
-        )
-    return recording
+def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -> np.ndarray:
+    """R² of each piece y [E, T, Y] under actions a [E, T, A], mean over horizons, by a model that
+    was trained on other steps."""
+    bound = np.ones(kept.sizes[1], np.float32)
+    sessions = source_of(run.env).sessions
+    agent = make_agent(run, kept.sizes[0], -bound, bound, kept.dt, sessions)
+    put_into(agent, kept)
+    for step in range(1, steps + 1):
+        agent.train_step()
+        if agent.refit_due(step):
+            agent.refit()
+    return piece_scores(agent, y, a)
 
 
-def of_run(path: Path) -> Recording:
-    folder, run = RunFolder.open(path)
-    if not isinstance(run.agent, Explorer):
-        raise UserError(
-            f"{path} is a run of {run.agent.name}, which keeps no recordings of a hidden system."
-        )
-    if is_recording(run.env):
-        return recalled(run.env)
-    agent: Any = load(path)
-    agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
-    episodes = []
-    for m in range(agent.members):
-        window, rows = agent.window, agent.window.places()
-        first = [k for k, row in enumerate(rows) if k == 0 or window.first[m, row]]
-        episodes += [
-            (window.obs[m, rows[s:e]], window.action[m, rows[s:e]])
-            for s, e in zip(first, [*first[1:], len(rows)], strict=True)
-        ]
-    episodes = [(y, a) for y, a in episodes if len(y) > 1]
-    if not episodes:
-        raise UserError(f"{path} has recorded nothing yet: go on with `tenfold resume {path}`.")
-    return Recording(tuple(episodes), agent.dt)
+@torch.no_grad()
+def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Mean over horizons of 1 − squared error / variance over all pieces, [E]: their mean is R²."""
+    ahead = min(HORIZON, y.shape[1] - 1)
+    inner, actions = agent.inner(y[None]), agent.inner_actions(a)[None]
+    predicted = forecasts(agent.online, inner, actions[:, :, :-1], ahead)[0].cpu().double().numpy()
+    inside = inner[0].cpu().double().numpy()
+    starts = y.shape[1] - ahead
+    following = np.stack([inside[:, k : k + starts] for k in range(1, ahead + 1)], 2)
+    seen = ~np.isnan(following) & ~unread(inside[:, :starts])[:, :, None, None]
+    known = np.where(seen, following, 0.0)
+    mean = known.sum((0, 1, 2)) / np.maximum(seen.sum((0, 1, 2)), 1)
+    error, spread = (
+        np.square(np.where(seen, known - other, 0.0)).sum((1, 3))
+        for other in (predicted[:, :starts], mean)
+    )  # [E, K]
+    usual = np.maximum(spread.mean(0), np.finfo(np.float64).tiny)
+    return np.nan_to_num(1 - error / usual, nan=-1e9, neginf=-1e9).mean(1)
+
+
+# kept with the run
+
+
+class KeepNotes(Callback):
+    """Writes the notes about a recording into the run's folder, as soon as there is one."""
+
+    def __init__(self, notes: Sequence[str], search: Search | None) -> None:
+        self.content = {"notes": list(notes), "latent": asdict(search) if search else None}
+
+    def on_start(self, training: Any) -> None:
+        replace_file(Path(training.path) / FILE, json.dumps(self.content, indent=1).encode())
+
+
+def kept_notes(path: Path) -> tuple[list[str], Search | None]:
+    """The notes in a run's folder; nothing where the file does not exist or is damaged."""
+    try:
+        content = json.loads((path / FILE).read_text())
+        notes, found = [str(note) for note in content["notes"]], content["latent"]
+        if found is None:
+            return notes, None
+        r2, error = (tuple(map(float, found[name])) for name in ("r2", "error"))
+        sizes = tuple(map(int, found["tried"]))
+        if not len(sizes) == len(r2) == len(error) > 0:
+            return notes, None
+        whole = [int(found[name]) for name in ("chosen", "steps", "pieces")]
+        return notes, Search(sizes, r2, error, *whole)
+    except (OSError, ValueError, KeyError, TypeError):
+        return [], None
+
+
+def search_chart(search: Search) -> Chart:
+    """R² over sizes with one standard error on each side."""
+    r2, error = np.array(search.r2), np.array(search.error)
+    line = Line(
+        "R² on pieces held back ± its error", search.tried, r2, (r2 - error, r2 + error), 0, "dots"
+    )
+    taken = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
+    chosen = Line("taken", [search.chosen], np.array([taken]), None, 3, "dots")
+    words = "numbers of the hidden state"
+    return Chart("R² over the size of the state", [line, chosen], words, small=True)

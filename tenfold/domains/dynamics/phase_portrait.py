@@ -1,26 +1,31 @@
-"""The phase portrait of an identified system: true and learned field, where it was, what it knows
-there, and how well it foretells. Arrays of it lie in the run's folder; the page draws them."""
+"""A run's page of an identified system: the phase portrait (true and learned field, visited states,
+information, R²), and what the model has learned as tables. Arrays and tables are written into the
+run's folder when it ends, so that drawing a page needs no model."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tenfold.core.errors import CheckpointError
+from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.dimensions import search_chart, told_of
-from tenfold.domains.dynamics.learned_page import TABLE, learned_section, learned_tables
-from tenfold.domains.dynamics.model_metrics import Recordings
-from tenfold.domains.dynamics.truth import GRID, grid_over
+from tenfold.domains.dynamics.learned import Estimate, FixedPoint, eigenvalue_words
+from tenfold.domains.dynamics.offline import kept_notes, search_chart
+from tenfold.domains.dynamics.validation import GRID, Recordings, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
 from tenfold.runs.files import Arrays, read_arrays, write_arrays
-from tenfold.runs.page import Section, charts, image, paragraph
-from tenfold.runs.schema import WHOLE, Schema
+from tenfold.runs.page import Section, charts, folded, grid, image, paragraph
+from tenfold.runs.schema import TEXT, WHOLE, Schema
 
 FILE = "portrait.safetensors"
+TABLE: Schema = {"title": TEXT, "head": [TEXT], "lines": [[TEXT]]}
 NOTE: Schema = {"members?": WHOLE, "seed?": WHOLE, "learned?": [TABLE]}
 PANELS = {"true": "true field", "learned": "learned field", "information": "information"}
+LONG = 12  # lines of a table: longer ones are folded
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+POINT = ("kind", "point", "eigenvalues in continuous time", "of steps", "models that have it")
 
 
 # its arrays
@@ -45,8 +50,8 @@ def portrait_arrays(agent: ExplorerAgent, recordings: Recordings) -> dict[str, n
     """Of the first member, in true coordinates where they are known: states visited, in the order
     of time, and for systems of two numbers fields and information on a grid."""
     known, truth = bool(agent.maps), recordings.truth
-    place = agent.maps[0] if known else agent.own[0]
-    visited = place.to_true(agent.window_states()[1][0])
+    to = agent.maps[0] if known else agent.own[0]
+    visited = to.to_true(agent.window_states()[1][0])
     if visited.shape[1] != 2:
         return {"visited": visited}
     (x, y), points = grid_over(visited if truth is None else truth.latent.reshape(-1, 2))
@@ -56,13 +61,13 @@ def portrait_arrays(agent: ExplorerAgent, recordings: Recordings) -> dict[str, n
         return np.ascontiguousarray(values.reshape(GRID, GRID, -1).swapaxes(0, 1).squeeze())
 
     learned = agent.field(points, true=known).reshape(agent.members, -1)[0]
-    found = {"x": x, "y": y, "learned": on_grid(learned), "visited": visited}
+    arrays = {"x": x, "y": y, "learned": on_grid(learned), "visited": visited}
     if agent.config.model.dynamics != "mlp":
-        inside = place.to_learned(points), place.to_learned(visited)
-        found["information"] = on_grid(information_at(agent, *inside))
+        inside = to.to_learned(points), to.to_learned(visited)
+        arrays["information"] = on_grid(information_at(agent, *inside))
     if truth is not None:
-        found["true"] = on_grid(truth.field)
-    return found
+        arrays["true"] = on_grid(truth.field)
+    return arrays
 
 
 def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> np.ndarray:
@@ -79,9 +84,9 @@ def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> 
 # its figures
 
 
-def sections(path: Path, fits: list[dict[str, Any]], steps: str) -> list[Section]:
-    """The part of a run's page that shows them; nothing where there is nothing to show. `steps`
-    says what the run counts."""
+def sections(path: Path, fits: list[dict[str, Any]], counted: str) -> list[Section]:
+    """The sections of a run's page; none where there is nothing to show. `counted` names the run's
+    steps."""
     body, numbers = "", []
     with contextlib.suppress(CheckpointError):
         arrays, note = read_arrays(path / FILE, schema=NOTE)
@@ -89,14 +94,13 @@ def sections(path: Path, fits: list[dict[str, Any]], steps: str) -> list[Section
             body += image(draw_fields(arrays, note), "true and learned field")
         numbers = learned_section(note.get("learned", []), whose_member(note))
     if fits:
-        body += charts(fit_charts(fits, steps))
-    found = [Section("What was identified", body)] if body else []
-    found += numbers
-    notes, tried = told_of(path)
-    said = "".join(paragraph(f"{note[:1].upper()}{note[1:]}.") for note in notes)
-    if tried:
-        said += paragraph(f"Chosen: {tried.sentence}.") + charts([search_chart(tried)])
-    return [*found, Section("The recording", said)] if said else found
+        body += charts(fit_charts(fits, counted))
+    shown = [Section("What was identified", body)] if body else []
+    notes, search = kept_notes(path)
+    about = "".join(paragraph(f"{note[:1].upper()}{note[1:]}.") for note in notes)
+    if search:
+        about += paragraph(f"Chosen: {search.sentence}.") + charts([search_chart(search)])
+    return [*shown, *numbers, *([Section("The recording", about)] if about else [])]
 
 
 def drawable(arrays: Arrays) -> bool:
@@ -147,7 +151,8 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
             xlabel="z₁",
             ylabel="z₂",
         )
-    figure.suptitle(whose_coordinates(arrays, note), fontsize=10)
+    title = f"{whose_member(note)}{where('true' in arrays)}"
+    figure.suptitle(title, fontsize=10)
     add_legend(figure, *every)
     return as_png(figure)
 
@@ -178,14 +183,13 @@ def draw_visited(axes: Any, name: str, visited: np.ndarray) -> None:
 
 
 def whose_member(note: dict[str, Any]) -> str:
-    """Words in front of what is of the first of several members."""
+    """A prefix for results of the first of several members."""
     several = note.get("members", 1) > 1
     return f"seed {note.get('seed', 0)}, the first of {note['members']}: " if several else ""
 
 
-def whose_coordinates(arrays: Arrays, note: dict[str, Any]) -> str:
-    where = "in true coordinates" if "true" in arrays else "in the model's own coordinates"
-    return f"{whose_member(note)}{where}"
+def where(true: bool) -> str:
+    return "in true coordinates" if true else "in the model's own coordinates"
 
 
 def fit_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
@@ -196,20 +200,20 @@ def fit_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
     errors = np.array(
         [row["field_errors"] if known else 1 - np.mean(row["r2s"], -1) for row in fits]
     )
-    each = [Line(f"seed {k}", steps, own, None, 0, THIN) for k, own in enumerate(errors.T)]
-    words = "error of the field (1: a field of zeros)" if known else "1 − R²"
+    seeds = [Line(f"seed {k}", steps, one, None, 0, THIN) for k, one in enumerate(errors.T)]
+    title = "error of the field (1: a field of zeros)" if known else "1 − R²"
     model = Line("model", steps, errors.mean(-1), None, 0, "dots")
     r2 = np.array(fits[-1]["r2s"])
     ahead = np.arange(1, r2.shape[1] + 1)
     band = (r2.min(0), r2.max(0)) if len(r2) > 1 else None
     name = "model, from least to most of seeds" if band else "model"
-    foretold = [Line(name, ahead, r2.mean(0), band, 0, "dots")]
+    lines = [Line(name, ahead, r2.mean(0), band, 0, "dots")]
     if "arx_r2" in fits[-1]:
-        foretold.append(Line("ARX on the same data", ahead, fits[-1]["arx_r2"], None, 7, "dash"))
+        lines.append(Line("ARX on the same data", ahead, fits[-1]["arx_r2"], None, 7, "dash"))
     bounds = (max(min(0.0, float(r2.min())), -1.0), 1.02)
     return [
-        Chart(words, [*(each if len(each) > 1 else []), model], counted, small=True),
-        Chart("R² of observations", foretold, "steps ahead", small=True, bounds=bounds),
+        Chart(title, [*(seeds if len(seeds) > 1 else []), model], counted, small=True),
+        Chart("R² of observations", lines, "steps ahead", small=True, bounds=bounds),
         *spike_charts(fits, counted),
     ]
 
@@ -221,9 +225,86 @@ def spike_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
     steps = [row["step"] for row in fits]
     lines = [Line("of what comes (fp-bps)", steps, [np.mean(r["fp_bps"]) for r in fits], None, 0)]
     if "co_bps" in fits[-1]:
-        held = [row["co_bps"] for row in fits]
-        lines.append(Line("of held-out neurons (co-bps)", steps, held, None, 1, "dots"))
+        co_bps = [row["co_bps"] for row in fits]
+        lines.append(Line("of held-out neurons (co-bps)", steps, co_bps, None, 1, "dots"))
     for k in range(len(fits[-1].get("session_bps", ()))):
-        own = [row["session_bps"][k] for row in fits]
-        lines.append(Line(f"of what comes, session {k}", steps, own, None, 2 + k, THIN))
+        bps = [row["session_bps"][k] for row in fits]
+        lines.append(Line(f"of what comes, session {k}", steps, bps, None, 2 + k, THIN))
     return [Chart("bits per spike (0: mean rates)", lines, counted, small=True)]
+
+
+# what was learned, as tables
+
+
+def learned_tables(agent: ExplorerAgent) -> list[dict[str, Any]]:
+    """Of the first member, in true coordinates where they are known; none of a model that was never
+    trained, whose field is 0 everywhere."""
+    if not agent.updates:
+        return []
+    true = bool(agent.maps)
+
+    def first(answer: Any) -> Any:
+        return answer[0] if agent.members > 1 else answer
+
+    points = [point_line(point) for point in first(agent.fixed_points(true))]
+    title = f"Fixed points without action, {where(true)}"
+    tables = [table(title, POINT, points)] if points else []
+    pushed = first(agent.input_matrix(true))
+    if pushed.mean.size:
+        title = f"Input matrix: what a unit of each action adds to dz/dt, {where(true)}"
+        tables.append(matrix(title, "z", "a", pushed))
+    if agent.online.decoder.layers:  # else the state is what is observed
+        rows = agent.window.obs[0, agent.window.rows()]
+        rows = rows[~np.isnan(rows).any(-1)]
+        title = f"Loadings: how each channel follows the state, {where(False)}"
+        with contextlib.suppress(UserError):  # a decoder that has none
+            loadings = first(agent.loadings(rows if len(rows) else None))
+            tables.append(matrix(title, "y", "z", loadings))
+    return tables
+
+
+def table(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> dict[str, Any]:
+    return {"title": title, "head": list(head), "lines": [list(line) for line in lines]}
+
+
+def matrix(title: str, down: str, along: str, numbers: Estimate) -> dict[str, Any]:
+    """Rows and columns are numbered as the portrait's axes are: z₁, z₂."""
+    head = ["", *(numbered(along, k) for k in range(numbers.mean.shape[1]))]
+    rows = zip(numbers.mean, numbers.std, strict=True)
+    lines = [[numbered(down, k), *map(number, *row)] for k, row in enumerate(rows)]
+    return table(title, head, lines)
+
+
+def point_line(point: FixedPoint) -> list[str]:
+    return [
+        point.kind,
+        f"({', '.join(map(number, point.point.mean, point.point.std))})",
+        eigenvalue_words(point.continuous, number),
+        eigenvalue_words(point.eigenvalues, number),
+        f"{point.support:.0%}",
+    ]
+
+
+def number(mean: float, std: float) -> str:
+    """Significant digits, in any unit."""
+    return f"{mean:.4g}" if np.isnan(std) else f"{mean:.4g} ± {std:.2g}"
+
+
+def numbered(name: str, k: int) -> str:
+    return name + str(k + 1).translate(SUBSCRIPTS)
+
+
+def learned_section(tables: Sequence[dict[str, Any]], whose: str) -> list[Section]:
+    """`whose`: which of several members the tables are of; none without tables."""
+    if not tables:
+        return []
+    body = paragraph(
+        f"{whose}± is one standard error: the deviation between models fitted to the same rows "
+        "with other random weights. Numbers without it are of one model alone "
+        "(agent.model.ensemble=5 trains five)."
+    )
+    for one in tables:
+        shown, title = grid(one["head"], one["lines"]), one["title"]
+        long = len(one["lines"]) > LONG
+        body += folded(title, shown) if long else paragraph(title) + shown
+    return [Section("What was learned, as numbers", body)]

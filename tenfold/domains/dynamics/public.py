@@ -4,5 +4,5 @@ from tenfold.domains.dynamics.compare import compare as compare
 from tenfold.domains.dynamics.config import Explorer as Explorer
 from tenfold.domains.dynamics.config import LatentModel as LatentModel
 from tenfold.domains.dynamics.config import Planner as Planner
+from tenfold.domains.dynamics.model_metrics import bits_per_spike as bits_per_spike
 from tenfold.domains.dynamics.offline import fit as fit
-from tenfold.domains.dynamics.spikes import bits_per_spike as bits_per_spike

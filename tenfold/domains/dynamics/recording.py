@@ -1,11 +1,12 @@
-"""A user's own recordings: observations, actions and the time of a step, and what is held back of
-them.
+"""A user's own recordings: observations, actions and the time of a step, checked, divided into
+steps that train and steps that are held back, and several sessions pooled.
 
-NaN in an observation means that it was not observed. What cannot be trained on is refused: an
-action or a time that is missing, a number that is infinite, parts that do not fit one another.
+NaN in an observation means that it was not observed. A recording that cannot be trained on is
+refused: a missing action or time, an infinite number, episodes whose parts do not fit.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +15,12 @@ import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.clock import Clock, clock_of, growing, on_clock
-from tenfold.domains.dynamics.missing import never_changes, not_observed
-from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts
+from tenfold.domains.dynamics.missing import never_changes, not_observed, widened
 from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
+from tenfold.domains.dynamics.recording_table import EVERYTHING, EpisodeArrays, Selection
 
-# steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
-HELD, LEAST = 20, 12
+# steps of a piece that is held back; the least lets ARX read two steps and look ten ahead
+VALIDATION_LENGTH, LEAST = 20, 12
 SHARE, SLACK = 0.1, 0.05  # of all steps, held back; a little more or less is as good
 SAME = 1e-6  # how far, as a share, two values of dt may differ
 DIGEST = "sha256f64-"
@@ -29,8 +30,9 @@ Episode = tuple[np.ndarray, np.ndarray]
 
 
 class Division(NamedTuple):
-    """What is trained on, and pieces y [E, T, Y] and a [E, T, A] held back from it: those that
-    choose the best checkpoint, and those that judge it (the same where there is only one)."""
+    """The recording that is trained on, and pieces y [E, T, Y] and a [E, T, A] held back from it:
+    those that choose the best checkpoint, and those that judge it (the same where there is only
+    one)."""
 
     kept: "Recording"
     choosing: Episode
@@ -43,7 +45,7 @@ class Division(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        choosing, judging = (part[0].shape[0] * part[0].shape[1] for part in self[1:])
+        choosing, judging = (y.shape[0] * y.shape[1] for y, _ in self[1:])
         if self.alone:
             return (
                 f"{self.kept.steps:,} steps train, {choosing:,} are held back, so few that the "
@@ -81,12 +83,12 @@ class Recording:
 
     @property
     def digest(self) -> str:
-        """Of all numbers, so that a run notices that its recording is another one now."""
+        """A hash of all numbers, by which a run notices that its recording has changed."""
         # of float64; those of float32 once were sha256-…
-        found = hashlib.sha256(repr(self.dt).encode())
-        for part in (part for episode in self.episodes for part in episode):
-            found.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
-        return f"{DIGEST}{found.hexdigest()[:16]}"
+        digest = hashlib.sha256(repr(self.dt).encode())
+        for array in (array for episode in self.episodes for array in episode):
+            digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        return f"{DIGEST}{digest.hexdigest()[:16]}"
 
     def divided(self) -> Division:
         """About a tenth, in pieces of one length, is cut from the ends of episodes all over the
@@ -100,16 +102,16 @@ class Recording:
                 "dynamics are learned from rows that follow each other: rows of one recording "
                 "are one episode."
             )
-        pieces = range(min(HELD, max(lengths)), LEAST - 1, -1)
-        taken_by = {piece: pieces_taken(lengths, piece) for piece in pieces}
+        pieces = range(min(VALIDATION_LENGTH, max(lengths)), LEAST - 1, -1)
+        counts = {piece: pieces_taken(lengths, piece) for piece in pieces}
         off = {
-            piece: max(abs(sum(taken) * piece / sum(lengths) - SHARE) - SLACK, 0)
-            for piece, taken in taken_by.items()
+            piece: max(abs(sum(count) * piece / sum(lengths) - SHARE) - SLACK, 0)
+            for piece, count in counts.items()
         }
         # long, but two of them
-        piece = min(pieces, key=lambda piece: (off[piece], sum(taken_by[piece]) < 2), default=0)
-        taken = taken_by.get(piece, [0] * len(lengths))
-        cuts = [length - n * piece for length, n in zip(lengths, taken, strict=True)]
+        piece = min(pieces, key=lambda piece: (off[piece], sum(counts[piece]) < 2), default=0)
+        count = counts.get(piece, [0] * len(lengths))
+        cuts = [length - n * piece for length, n in zip(lengths, count, strict=True)]
         kept = [(y[:cut], a[:cut]) for (y, a), cut in zip(episodes, cuts, strict=True) if cut > 1]
         if not piece or not kept:
             raise UserError(
@@ -121,11 +123,10 @@ class Recording:
             np.concatenate([episode[k][cut:] for episode, cut in zip(episodes, cuts, strict=True)])
             for k in (0, 1)
         )
-        y, a = (part.reshape(sum(taken), piece, part.shape[-1]) for part in (y, a))
+        y, a = (rows.reshape(sum(count), piece, rows.shape[-1]) for rows in (y, a))
         choosing, judging = (y[::2], a[::2]), (y[1::2], a[1::2])
-        division = Division(
-            Recording(tuple(kept), self.dt), choosing, judging if len(y) > 1 else choosing
-        )
+        train = Recording(tuple(kept), self.dt)
+        division = Division(train, choosing, judging if len(y) > 1 else choosing)
         for rows, _ in division[1:]:
             if never_changes(rows):
                 raise UserError(
@@ -136,26 +137,28 @@ class Recording:
 
 
 def pieces_taken(lengths: list[int], piece: int) -> list[int]:
-    """How many pieces each episode gives so that a share of all steps is held back: its own share
-    as far as that goes, but of an episode of several pieces half at most; what short ones owe the
+    """How many pieces of each episode are held back so that a share of all steps is: its own share
+    as far as that goes, but of an episode of several pieces half at most; what short ones lack the
     long ones give, the last first."""
     most = [length // piece if length < 2 * piece else length // 2 // piece for length in lengths]
-    wanted = max(round(SHARE * sum(lengths) / piece), 1)
-    taken, given, passed = [0] * len(lengths), 0, 0
+    target = max(round(SHARE * sum(lengths) / piece), 1)
+    counts, total, passed = [0] * len(lengths), 0, 0
     for k, length in enumerate(lengths):
         passed += length
-        taken[k] = min(most[k], round(SHARE * passed / piece) - given)
-        given += taken[k]
+        counts[k] = min(most[k], round(SHARE * passed / piece) - total)
+        total += counts[k]
     for k in reversed(range(len(lengths))):
-        more = min(most[k] - taken[k], wanted - given)
-        taken[k], given = taken[k] + more, given + more
-    return taken
+        more = min(most[k] - counts[k], target - total)
+        counts[k], total = counts[k] + more, total + more
+    return counts
 
 
 # reading
 
 
-def read_recording(path: Path, dt: float | None = None, columns: Columns = USUAL) -> Recording:
+def read_recording(
+    path: Path, dt: float | None = None, selection: Selection = EVERYTHING
+) -> Recording:
     """From a file; `dt` where the file does not say it."""
     if path.is_dir():
         raise UserError(
@@ -164,42 +167,36 @@ def read_recording(path: Path, dt: float | None = None, columns: Columns = USUAL
     if not path.is_file():
         raise UserError(f"{path} is not there: give {KNOWN}.")
     try:
-        parts = read_parts(path, columns)
+        episodes = read_parts(path, selection)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    return checked(path, parts, dt)
+    return checked(path, episodes, dt)
 
 
-def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
-    """Refuses what does not fit together, is not finite, never changes, or has gaps."""
-    y, a = parts.y, parts.a
-    if len(y) != len(a) or any(len(seen) != len(done) for seen, done in zip(y, a, strict=True)):
+def checked(path: Path, arrays: EpisodeArrays, dt: float | None = None) -> Recording:
+    """The recording of a file's episodes; refuses parts that do not fit, numbers that are not
+    finite and observations that never change, and puts rows on a regular clock."""
+    y, a = arrays.y, arrays.a
+    lengths = [len(rows) for rows in y]
+    if lengths != [len(rows) for rows in a]:
         raise UserError(
-            f"{path}: {len(y)} episodes of {[len(seen) for seen in y][:5]} observations and "
-            f"{len(a)} of {[len(done) for done in a][:5]} actions do not fit together: every "
+            f"{path}: {len(y)} episodes of {lengths[:5]} observations and "
+            f"{len(a)} of {[len(rows) for rows in a][:5]} actions do not fit together: every "
             "observation needs the action that follows it."
         )
-    if not y or not any(map(len, y)):
+    if not any(lengths):
         raise UserError(f"{path} has no rows.")
     if not y[0].shape[1]:
         raise UserError(f"{path}: its observations have no numbers.")
-    for episode, (seen, done) in enumerate(zip(y, a, strict=True)):
-        for what, part in (("observations", seen), ("actions", done)):
-            wrong = np.isinf(part) if what == "observations" else ~np.isfinite(part)
-            words = "is missing or not finite; fill it in or cut there"
-            require(path, what, episode, part, wrong, words)
-            require(
-                path,
-                what,
-                episode,
-                part,
-                np.abs(part) > MOST,
-                f"is beyond ±{MOST:g}; give it in another unit",
-            )
-    pairs = tuple(
-        (seen.astype(np.float64), done.astype(np.float64)) for seen, done in zip(y, a, strict=True)
-    )
-    every = np.concatenate([seen for seen, _ in pairs])
+    for what, parts in (("observations", y), ("actions", a)):
+        for episode, rows in enumerate(parts):
+            wrong = np.isinf(rows) if what == "observations" else ~np.isfinite(rows)
+            at = f"{path}: {what}, episode {episode}"
+            require_none(at, rows, wrong, "is missing or not finite; fill it in or cut there")
+            large = f"is beyond ±{MOST:g}; give it in another unit"
+            require_none(at, rows, np.abs(rows) > MOST, large)
+    pairs = tuple((y.astype(np.float64), a.astype(np.float64)) for y, a in zip(y, a, strict=True))
+    every = np.concatenate([rows for rows, _ in pairs])
     if np.isnan(every).all():
         raise UserError(f"{path}: none of its observations was observed: all of them are NaN.")
     if never_changes(every):
@@ -212,83 +209,68 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
             f"{path}: observations, number {int(np.argmax(never))} is never observed: leave it out."
         )
     clock = None
-    if parts.time is not None:
-        growing(path, parts.time, [len(seen) for seen in y])
-        clock = clock_of(path, parts.time, SAME)
-    dt, notes = step_time(path, parts, given, clock), ()
-    if clock is not None and parts.time is not None:
-        pairs, notes = on_clock(pairs, parts.time, clock._replace(dt=dt))
-    kept = observed_part(pairs)
-    if cut := sum(len(seen) for seen, _ in pairs) - sum(len(seen) for seen, _ in kept):
-        rows = "row is" if cut == 1 else "rows are"
-        notes = (f"{cut:,} {rows} left out behind the last observation of an episode", *notes)
-    notes = (*notes, *teaching_nothing(kept))
-    found = Recording(kept, dt, parts.left_out, notes)
-    if not found.missing:
-        return found
-    total = found.steps * found.sizes[0]
-    return replace(found, notes=(not_observed(found.missing, total), *notes))
-
-
-def observed_part(episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
-    """Up to each one's last row with an observation: what shorter trials are filled up with teaches
-    nothing and judges nothing. Episodes without any are gone."""
+    if arrays.time is not None:
+        growing(path, arrays.time, lengths)
+        clock = clock_of(path, arrays.time, SAME)
+    step, notes = step_time(path, arrays, dt, clock), ()
+    if clock is not None and arrays.time is not None:
+        pairs, notes = on_clock(pairs, arrays.time, clock._replace(dt=step))
+    # rows after the last observation, as shorter trials are padded, have nothing to learn from
     kept = []
-    for seen, done in episodes:
-        rows = np.flatnonzero(~np.isnan(seen).all(1))
-        if len(rows):
-            kept.append((seen[: rows[-1] + 1], done[: rows[-1] + 1]))
-    return tuple(kept)
+    for rows, actions in pairs:
+        observed = np.flatnonzero(~np.isnan(rows).all(1))
+        if len(observed):
+            kept.append((rows[: observed[-1] + 1], actions[: observed[-1] + 1]))
+    if cut := sum(len(rows) for rows, _ in pairs) - sum(len(rows) for rows, _ in kept):
+        are = "row is" if cut == 1 else "rows are"
+        notes = (f"{cut:,} {are} left out behind the last observation of an episode", *notes)
+    notes = (*notes, *uninformative(kept))
+    recording = Recording(tuple(kept), step, arrays.left_out, notes)
+    if not recording.missing:
+        return recording
+    total = recording.steps * recording.sizes[0]
+    return replace(recording, notes=(not_observed(recording.missing, total), *notes))
 
 
-def teaching_nothing(episodes: tuple[Episode, ...]) -> list[str]:
-    """Words about what is kept and tells nothing: episodes of one row, and channels that never
-    change."""
-    notes, alone = [], sum(len(seen) == 1 for seen, _ in episodes)
-    if alone:
-        are = "episode has one row and is" if alone == 1 else "episodes have one row and are"
-        notes.append(f"{alone:,} {are} not trained on, since nothing follows it")
-    every = np.concatenate([seen for seen, _ in episodes])
+def uninformative(episodes: list[Episode]) -> list[str]:
+    """Notes about episodes of one row, and channels that never change."""
+    notes, single = [], sum(len(rows) == 1 for rows, _ in episodes)
+    if single:
+        are = "episode has one row and is" if single == 1 else "episodes have one row and are"
+        notes.append(f"{single:,} {are} not trained on, since nothing follows it")
+    every = np.concatenate([rows for rows, _ in episodes])
     least, most = np.fmin.reduce(every, 0), np.fmax.reduce(every, 0)
     still = np.flatnonzero(least == most)
     if len(still):
-        which = f"observations, number {still[0]}, never changes ({least[still[0]]:g} in every row)"
+        value = f"({least[still[0]]:g} in every row)"
+        which = f"observations, number {still[0]}, never changes {value}"
         if len(still) > 1:
             which = f"{len(still):,} of {len(least):,} observations never change, such as number "
-            which += f"{still[0]} ({least[still[0]]:g} in every row)"
+            which += f"{still[0]} {value}"
         notes.append(f"{which}; the model keeps what never changes, and learns nothing from it")
     return notes
 
 
-def require(
-    path: Path, what: str, episode: int, part: np.ndarray, wrong: np.ndarray, words: str
-) -> None:
-    """Nothing wrong in a part of an episode, or a sentence that says where."""
+def require_none(at: str, rows: np.ndarray, wrong: np.ndarray, sentence: str) -> None:
+    """Raises for the first value of an episode that is `wrong`."""
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
-        raise UserError(
-            f"{path}: {what}, episode {episode}, row {row}, number {column} "
-            f"({part[row, column]:g}) {words}."
-        )
+        raise UserError(f"{at}, row {row}, number {column} ({rows[row, column]:g}) {sentence}.")
 
 
 def require_counts(path: Path, recording: Recording) -> None:
     """Poisson noise is of counts."""
+    sentence = "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use "
     for episode, (y, _) in enumerate(recording.episodes):
-        require(
-            path,
-            "observations",
-            episode,
-            y,
-            (y < 0) | (~np.isnan(y) & (y != np.round(y))),
-            "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use "
-            "gaussian",
-        )
+        wrong = (y < 0) | (~np.isnan(y) & (y != np.round(y)))
+        require_none(f"{path}: observations, episode {episode}", y, wrong, f"{sentence}gaussian")
 
 
-def step_time(path: Path, parts: Parts, given: float | None, clock: Clock | None) -> float:
-    """The time of a step: what file, time and user say of it must agree."""
-    named = {"its dt": parts.dt, "--dt": given}
+def step_time(
+    path: Path, arrays: EpisodeArrays, user_dt: float | None, clock: Clock | None
+) -> float:
+    """The time of a step: file, time column and user must agree."""
+    named = {"its dt": arrays.dt, "--dt": user_dt}
     for what, dt in named.items():
         if dt is not None and not 0 < dt < np.inf:
             raise UserError(
@@ -296,16 +278,50 @@ def step_time(path: Path, parts: Parts, given: float | None, clock: Clock | None
             )
     if clock is not None:
         named["its time"] = clock.dt
-    said = [(what, dt) for what, dt in named.items() if dt is not None]
-    for what, dt in said[1:]:
-        slack = clock.slack if clock and what == "its time" else SAME
-        if abs(dt - said[0][1]) > slack * said[0][1]:
-            raise UserError(
-                f"{path}: {said[0][0]} says {said[0][1]:.9g} for a step and {what} {dt:.9g}: leave "
-                "one out, or put it right."
-            )
-    if not said:
+    values = [(what, dt) for what, dt in named.items() if dt is not None]
+    if not values:
         raise UserError(
             f"{path} does not say a dt above 0: put dt or time into the file, or give --dt."
         )
-    return said[0][1]
+    name, first = values[0]
+    for what, dt in values[1:]:
+        slack = clock.slack if clock and what == "its time" else SAME
+        if abs(dt - first) > slack * first:
+            raise UserError(
+                f"{path}: {name} says {first:.9g} for a step and {what} {dt:.9g}: leave "
+                "one out, or put it right."
+            )
+    return first
+
+
+# several sessions
+
+
+def pooled(paths: Sequence[Path], recordings: Sequence[Recording]) -> Recording:
+    """One recording of all sessions, whose actions and time of a step must be alike: their channels
+    side by side, and in each episode NaN (not observed) in those of other sessions.
+
+    An encoder's first layer and a decoder's last layer then have weights for each session, and all
+    between them, the dynamics above all, is shared. The encoder reads a channel of another session
+    as its mean and gets a flag that it is missing, which makes a bias for each session.
+    """
+    first, (_, actions) = recordings[0], recordings[0].sizes
+    for path, other in zip(paths, recordings, strict=True):
+        if other.sizes[1] != actions:
+            raise UserError(
+                f"{path} has {other.sizes[1]} actions and {paths[0]} {actions}: sessions share "
+                "their dynamics, and so what pushes it; choose the same with --actions."
+            )
+        if abs(other.dt - first.dt) > SAME * first.dt:
+            raise UserError(
+                f"{path} has {other.dt:.9g} for a step and {paths[0]} {first.dt:.9g}: sessions "
+                "share their dynamics, and so its time; bin them alike."
+            )
+    sizes = [other.sizes[0] for other in recordings]
+    ends = np.cumsum(sizes)
+    episodes = tuple(
+        (widened(y, end - size, sum(sizes)), a)
+        for one, size, end in zip(recordings, sizes, ends.tolist(), strict=True)
+        for y, a in one.episodes
+    )
+    return Recording(episodes, first.dt)

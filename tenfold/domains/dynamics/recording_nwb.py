@@ -1,15 +1,13 @@
 """Reading NWB files (Neurodata Without Borders, version 2): spike times of units are counted in
-bins of a stated width, trials are episodes, and series by name are further observations, or
-actions.
+bins of a given width, trials are episodes, and series by name are further observations, or actions.
 
 A trial begins with its own first bin, wherever that lies on the clock; without a table of trials
 the times in which units were observed are episodes, or else all from the first spike to the last. A
-bin in which a unit was not observed (`obs_intervals`) is NaN there. Of a series a bin has the mean
-of its samples, or where it has none the value between its neighbours; beyond the series' ends NaN.
-NWB is HDF5 with a schema, of which this is the small part that is needed.
+bin in which a unit was not observed (`obs_intervals`) is NaN there. A bin of a series has the mean
+of its samples, or without samples the value between its neighbours; beyond the series' ends NaN.
+NWB is HDF5 with a schema; this file implements the small part that is needed.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,48 +15,45 @@ import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.core.system import require_memory
-from tenfold.domains.dynamics.recording_files import Columns, Parts, listed
+from tenfold.domains.dynamics.recording_table import EpisodeArrays, Selection, listed, one_line
 
-UNITS, TRIALS = "units", "intervals/trials"
+UNITS, TRIALS, ACTIONS = "units", "intervals/trials", "--actions"
 # of a bin: spikes on a border that rounding has moved still count in the bin that they begin
 NUDGE = 1e-6
 FEWEST = 2  # bins of a trial, which foretells nothing with fewer
 
 
 class Series:
-    """A sampled signal: moments [n] and values [n, numbers]. What all bins ask for is summed up
-    once: trials are many, and samples more."""
+    """A sampled signal: moments [n] and values [n, numbers], with sums over rows: trials are many,
+    and samples more."""
 
     def __init__(self, time: np.ndarray, values: np.ndarray) -> None:
         self.time, self.numbers = time, values.shape[1]
         known = np.isfinite(values)
         # how many samples there were before each row, and their sum, [n + 1, numbers]
         self.counts, self.sums = (
-            np.concatenate((np.zeros((1, self.numbers)), np.cumsum(own, 0)))
-            for own in (known, np.where(known, values, 0.0))
+            np.concatenate((np.zeros((1, self.numbers)), np.cumsum(one, 0)))
+            for one in (known, np.where(known, values, 0.0))
         )
-        # moments and values of those that are there, of each number
-        self.there = [(time[k], v[k]) for k, v in zip(known.T, values.T, strict=True)]
+        # moments and values of the finite samples of each number
+        self.known = [(time[k], v[k]) for k, v in zip(known.T, values.T, strict=True)]
 
 
-def read_nwb(path: Path, file: Any, columns: Columns) -> Parts:
-    series = dict(series_in(file))
-    observed = columns.observations or (UNITS,)
-    width = columns.bin
+def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
+    series, width = series_in(file), selection.bin
+    names = selection.observations or (UNITS,)
     if not width:
         raise UserError(
             f"{path} has spike times and signals on clocks of their own: say the width of a bin "
             "in seconds, such as --bin 0.02."
         )
-    units = Units.read(path, file) if UNITS in observed else None
-    seen, done = (
-        [read_series(path, file, place_of(path, name, series, flag)) for name in names]
-        for names, flag in (
-            ([name for name in observed if name != UNITS], "--observations"),
-            (columns.actions, "--actions"),
-        )
-    )
-    spans, words = spans_of(path, file, units, [*seen, *done])
+    units = Units.read(path, file) if UNITS in names else None
+    places = [
+        [place_of(path, name, series, flag) for name in group if name != UNITS or flag == ACTIONS]
+        for group, flag in ((names, "--observations"), (selection.actions, ACTIONS))
+    ]
+    observed, acted = ([read_series(path, file, place) for place in group] for group in places)
+    spans, notes = spans_of(path, file, units, [*observed, *acted])
     count = [int((stop - start) / width + NUDGE) for start, stop in spans]
     kept = [k for k, bins in enumerate(count) if bins >= FEWEST]
     if not kept:
@@ -67,18 +62,17 @@ def read_nwb(path: Path, file: Any, columns: Columns) -> Parts:
             "give --bin a smaller width."
         )
     if len(kept) < len(spans):
-        words += (f"{len(spans) - len(kept)} trials of less than {FEWEST} bins",)
-    numbers = (len(units.times) if units else 0) + sum(own.numbers for own in seen + done)
+        notes += (f"{len(spans) - len(kept)} trials of less than {FEWEST} bins",)
+    numbers = (len(units.times) if units else 0) + sum(one.numbers for one in observed + acted)
     require_memory(sum(count) * numbers * 8, f"{path} in bins of {width:g} s", "--bin")
     y, a = [], []
     for k in kept:
-        edges = spans[k][0] + width * np.arange(count[k] + 1)
-        parts = [units.counted(edges)] if units else []
-        y.append(np.concatenate([*parts, *(binned(own, edges) for own in seen)], 1))
-        a.append(np.concatenate([np.zeros((count[k], 0)), *(binned(o, edges) for o in done)], 1))
-    taken = {place_of(path, n, series, "") for n in (*observed, *columns.actions) if n != UNITS}
-    others = tuple(place for place in series if place not in taken)
-    return Parts(y, a, None, width, words + others, True)
+        edges, none = spans[k][0] + width * np.arange(count[k] + 1), np.zeros((count[k], 0))
+        counts = units.counted(edges) if units else none
+        y.append(np.concatenate([counts, *(binned(one, edges) for one in observed)], 1))
+        a.append(np.concatenate([none, *(binned(one, edges) for one in acted)], 1))
+    others = tuple(place for place in series if place not in places[0] + places[1])
+    return EpisodeArrays(y, a, None, width, notes + others, True)
 
 
 # units
@@ -101,23 +95,23 @@ class Units(NamedTuple):
         times = ragged(path, file[UNITS], "spike_times")
         if not times:
             raise UserError(f"{path}: its table of units is empty.")
-        for unit, own in enumerate(times):
-            if own.ndim != 1 or not np.isfinite(own).all():
-                row = int(np.argmin(np.isfinite(own))) if own.ndim == 1 else 0
+        for unit, moments in enumerate(times):
+            if moments.ndim != 1 or not np.isfinite(moments).all():
+                row = int(np.argmin(np.isfinite(moments))) if moments.ndim == 1 else 0
                 raise UserError(
                     f"{path}: units/spike_times, unit {unit}, row {row} is no finite time."
                 )
         observed = None
         if "obs_intervals" in file[UNITS]:
             spans = ragged(path, file[UNITS], "obs_intervals")
-            observed = [np.reshape(joined_spans(own.reshape(-1, 2)), (-1, 2)) for own in spans]
-        return cls([np.sort(own) for own in times], observed)
+            observed = [np.reshape(joined_spans(one.reshape(-1, 2)), (-1, 2)) for one in spans]
+        return cls([np.sort(moments) for moments in times], observed)
 
     def counted(self, edges: np.ndarray) -> np.ndarray:
         """Spikes [bins, units] between edges; NaN where a unit was not observed throughout."""
         near = NUDGE * (edges[1] - edges[0])
-        counts = np.stack([np.diff(np.searchsorted(own, edges - near)) for own in self.times], 1)
-        counts = counts.astype(np.float64)
+        ends = [np.searchsorted(moments, edges - near) for moments in self.times]
+        counts = np.stack([np.diff(one) for one in ends], 1).astype(np.float64)
         for unit, spans in enumerate(self.observed or ()):
             # the last span that begins before a bin is the only one that can hold it
             last = np.searchsorted(spans[:, 0], edges[:-1] + near, "right") - 1
@@ -132,9 +126,7 @@ def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
         values = np.asarray(table[name][()], np.float64)
         ends = np.asarray(table[f"{name}_index"][()]).astype(np.int64)
     except (OSError, KeyError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{path}: {UNITS}/{name} cannot be read ({' '.join(str(error).split())})."
-        ) from None
+        raise UserError(f"{path}: {UNITS}/{name} cannot be read ({one_line(error)}).") from None
     starts = np.concatenate(([0], ends[:-1]))
     if len(ends) and (ends[-1] > len(values) or (starts > ends).any() or ends[0] < 0):
         row = int(np.argmax((starts > ends) | (ends > len(values))))
@@ -151,35 +143,34 @@ def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
 def spans_of(
     path: Path, file: Any, units: Units | None, series: list[Series]
 ) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
-    """Start and end of each episode, and words for trials that are left out."""
+    """Start and end of each episode, and notes about trials that are left out."""
     if TRIALS in file:
         return trials_of(path, file[TRIALS])
     if units and units.observed is not None:
         every = np.concatenate(units.observed)
         if len(every):
             return joined_spans(every), ()
-    times = [
-        own for own in (*(units.times if units else ()), *(s.time for s in series)) if len(own)
-    ]
+    every = [*(units.times if units else ()), *(one.time for one in series)]
+    times = [moments for moments in every if len(moments)]
     if not times:
         raise UserError(f"{path}: its units have no spikes.")
-    return [(min(own[0] for own in times), max(own[-1] for own in times))], ()
+    return [(min(moments[0] for moments in times), max(moments[-1] for moments in times))], ()
 
 
 def joined_spans(spans: np.ndarray) -> list[tuple[float, float]]:
     """The union of intervals [n, 2], in the order of time."""
-    found: list[tuple[float, float]] = []
+    union: list[tuple[float, float]] = []
     for start, stop in sorted(map(tuple, np.asarray(spans, np.float64).tolist())):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(stop, union[-1][1]))
         else:
-            found.append((start, stop))
-    return found
+            union.append((start, stop))
+    return union
 
 
 def trials_of(path: Path, table: Any) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
-    """In the order of time. One that begins before another has ended begins where that ends, since
-    no moment may be trained on and held back."""
+    """In the order of time. A trial that begins before another has ended is cut to begin there,
+    since no moment may be trained on and held back."""
     missing = next((name for name in ("start_time", "stop_time") if name not in table), None)
     if missing:
         raise UserError(f"{path}: {TRIALS} has no column {missing}.")
@@ -198,49 +189,45 @@ def trials_of(path: Path, table: Any) -> tuple[list[tuple[float, float]], tuple[
             f"{path}: {TRIALS}, row {row}, stops at {stop[row]:g}, not after its start at "
             f"{start[row]:g}."
         )
-    words, spans, shorter = (), [], 0
+    notes, spans, shorter = (), [], 0
     if not whole.all():
-        words = (f"{int((~whole).sum())} trials without start or stop",)
+        notes = (f"{int((~whole).sum())} trials without start or stop",)
     for begin, end in sorted(zip(start[whole].tolist(), stop[whole].tolist(), strict=True)):
         before = spans[-1][1] if spans else -np.inf
         shorter += begin < before
         if end > before:
             spans.append((max(begin, before), end))
     if shorter:
-        words += (f"what {shorter} trials share with those before them",)
-    return spans, words
+        notes += (f"what {shorter} trials share with those before them",)
+    return spans, notes
 
 
 # series
 
 
-def series_in(file: Any) -> Iterator[tuple[str, Any]]:
-    """All time series by their path."""
-    found: list[tuple[str, Any]] = []
+def series_in(file: Any) -> list[str]:
+    """The paths of all time series."""
+    paths: list[str] = []
 
     def visit(name: str, node: Any) -> None:
-        if (
-            hasattr(node, "keys")
-            and "data" in node
-            and ("timestamps" in node or "starting_time" in node)
-        ):
-            found.append((name, node))
+        timed = hasattr(node, "keys") and ("timestamps" in node or "starting_time" in node)
+        if timed and "data" in node:
+            paths.append(name)
 
     file.visititems(visit)
-    yield from found
+    return paths
 
 
-def place_of(path: Path, name: str, series: dict[str, Any], flag: str) -> str:
+def place_of(path: Path, name: str, series: list[str], flag: str) -> str:
     """The path of the series with this name, or path."""
-    found = [place for place in series if name == place or place.rsplit("/", 1)[-1] == name]
-    if len(found) != 1:
-        there = (
-            f"several: {listed(found)}; give the whole path"
-            if found
-            else (f"none, only {listed([UNITS, *series])}: name yours with {flag}")
+    places = [place for place in series if name in (place, place.rsplit("/", 1)[-1])]
+    if len(places) != 1:
+        several = f"several: {listed(places)}; give the whole path"
+        none = f"none, only {listed([UNITS, *series])}: name yours with {flag}"
+        raise UserError(
+            f"{path}: of series with the name {name} it has {several if places else none}."
         )
-        raise UserError(f"{path}: of series with the name {name} it has {there}.")
-    return found[0]
+    return places[0]
 
 
 def read_series(path: Path, file: Any, place: str) -> Series:
@@ -259,21 +246,16 @@ def read_series(path: Path, file: Any, place: str) -> Series:
             time = float(first[()]) + np.arange(len(values)) / float(first.attrs["rate"])
     except (OSError, KeyError, ValueError, TypeError, ZeroDivisionError) as error:
         raise UserError(
-            f"{path}: {place} cannot be read as a series of numbers "
-            f"({' '.join(str(error).split())})."
+            f"{path}: {place} cannot be read as a series of numbers ({one_line(error)})."
         ) from None
     values = values.reshape(len(values), -1)
     if len(time) != len(values):
         raise UserError(f"{path}: {place} has {len(values)} values and {len(time)} timestamps.")
     steps = np.diff(time)
-    if not len(time) or not np.isfinite(time).all() or (steps < 0).any():
-        row = (
-            int(np.argmax(~np.isfinite(time)))
-            if not np.isfinite(time).all()
-            else int(np.argmax(steps < 0)) + 1
-            if len(time)
-            else 0
-        )
+    finite = np.isfinite(time)
+    if not len(time) or not finite.all() or (steps < 0).any():
+        row = 0 if finite.all() else int(np.argmin(finite))
+        row = int(np.argmax(steps < 0)) + 1 if finite.all() and len(time) else row
         raise UserError(
             f"{path}: {place}/timestamps, row {row}, is missing or before the one above it."
         )
@@ -286,11 +268,11 @@ def binned(series: Series, edges: np.ndarray) -> np.ndarray:
     ends = np.searchsorted(series.time, edges - near)
     middle = (edges[:-1] + edges[1:]) / 2
     inside = (edges[1:] > series.time[0]) & (edges[:-1] <= series.time[-1] + near)
-    amount, sums = (np.diff(own[ends], axis=0) for own in (series.counts, series.sums))
+    amount, sums = (np.diff(total[ends], axis=0) for total in (series.counts, series.sums))
     rows = np.full((len(middle), series.numbers), np.nan)
     # a bin whose samples all are missing stays missing
     empty = np.diff(ends) == 0
-    for k, (time, values) in enumerate(series.there):
+    for k, (time, values) in enumerate(series.known):
         if len(time):
             rows[empty, k] = np.interp(middle[empty], time, values)
     rows = np.where(amount > 0, sums / np.maximum(amount, 1), rows)

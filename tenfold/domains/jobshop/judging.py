@@ -18,7 +18,7 @@ from rich.text import Text
 from tenfold.config.run import Run
 from tenfold.config.schema import convert_scalar
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Asked
+from tenfold.core.protocols import EvalRequest
 from tenfold.core.system import set_threads
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.classics import classic, suite
@@ -93,17 +93,17 @@ def table_name(words: str, options: Mapping[str, Any]) -> str:
     return f"{name}-{digest.hexdigest()[:8]}"
 
 
-def shops_of(asked: Asked, run: Run, seed: int) -> tuple[str, list[Instance]]:
+def shops_of(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[Instance]]:
     """Those that were asked for, else what the run was trained on: random shops, as many as
     episodes, or its one instance."""
-    words, found = asked_instances(asked.options)
+    words, found = asked_instances(request.options)
     if found:
         return words, found
     arguments = split_name(run.env)[1]
     if "random" not in arguments:
         return "as trained", [named_instance(run.env)]
     rng, shops = np.random.default_rng(seed), RandomShops.parse(**arguments)
-    drawn = [shops.draw(rng) for _ in range(asked.episodes)]
+    drawn = [shops.draw(rng) for _ in range(request.episodes)]
     drawn.sort(key=lambda i: (i.jobs, i.machines))
     return f"random {shops}", [
         Instance(f"random-{n}", i.machine, i.duration, i.machines) for n, i in enumerate(drawn)
@@ -123,84 +123,86 @@ def told() -> Iterator[Callable[[str], None]]:
 class ShopGaps:
     """The `Evaluation` of algorithms whose agents are `PlaysAnyShop`."""
 
-    def table(self, asked: Asked, env: Any = None) -> tuple[dict[str, Any], ShopTable]:
-        trained = load_run(asked.path, asked.checkpoint, env, asked.trust)
+    def table(self, request: EvalRequest, env: Any = None) -> tuple[dict[str, Any], ShopTable]:
+        trained = load_run(request.path, request.checkpoint, env, request.trust)
         run, agent = trained.run, trained.agent
         set_threads(run.threads)  # CP-SAT has as many seconds as the policy, and one thread
-        seed = run.seed if asked.seed is None else asked.seed
+        seed = run.seed if request.seed is None else request.seed
         if not isinstance(agent, PlaysAnyShop):
-            raise UserError(f"The policy of {asked.path} cannot play shops of any size.")
-        words, instances = shops_of(asked, run, seed)
-        samples = asked_samples(asked.options)
+            raise UserError(f"The policy of {request.path} cannot play shops of any size.")
+        words, instances = shops_of(request, run, seed)
+        samples = asked_samples(request.options)
         with told() as tell:
             table = compare_players(instances, agent.player(), samples, seed, tell=tell)
         about = {
-            "run": str(asked.path),
+            "run": str(request.path),
             "env": run.env,
             "shops": words,
-            "checkpoint": asked.checkpoint,
+            "checkpoint": request.checkpoint,
             "step": trained.step,
             "seed": seed,
             "samples": samples,
         }
         return about, table
 
-    def judge(self, asked: Asked, env: Any = None) -> ShopTable:
-        return self.table(asked, env)[1]
+    def score(self, request: EvalRequest, env: Any = None) -> ShopTable:
+        return self.table(request, env)[1]
 
-    def find(self, asked: Asked, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, request: EvalRequest, first: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The table goes into the run's folder as JSON; with schedules, unless a suite was asked
         for, and a picture of the only one."""
-        if asked.video is not None:
+        if request.video is not None:
             raise UserError("--video films episodes, and schedules have none.")
-        about, table = self.table(asked)
-        found = about | table.as_json(schedules=not asked.options.get("suite"))
-        name = table_name(about["shops"], asked.options)
-        file = of_checkpoint(asked.path / FOLDER / f"{name}.json", asked.checkpoint)
+        about, table = self.table(request)
+        found = about | table.as_json(schedules=not request.options.get("suite"))
+        name = table_name(about["shops"], request.options)
+        file = of_checkpoint(request.path / FOLDER / f"{name}.json", request.checkpoint)
         file.parent.mkdir(exist_ok=True)
         replace_file(file, json.dumps(found, indent=1).encode())
         found["table"] = str(file)
         if len(table.instances) == 1:
             schedule = table.best_schedule(0)
-            chart = of_checkpoint(asked.path / "gantt.png", asked.checkpoint)
+            chart = of_checkpoint(request.path / "gantt.png", request.checkpoint)
             makespan = max(s.end for s in schedule)
             title = f"{table.instances[0].name}, makespan {makespan}"
             replace_file(chart, as_png(gantt_figure(schedule, title)))
             found |= {"gantt": str(chart), "picture": gantt_text(schedule)}
         return found
 
-    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        count = len(found["instances"])
+    def lines(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
+        count = len(results["instances"])
         said = [
-            f"{found['shops']} ({count} instance{'s' * (count > 1)}), checkpoint "
-            f"{found['checkpoint']} (step {found['step']:,}), seed {found['seed']}",
-            *lines(found),
+            f"{results['shops']} ({count} instance{'s' * (count > 1)}), checkpoint "
+            f"{results['checkpoint']} (step {results['step']:,}), seed {results['seed']}",
+            *lines(results),
         ]
         own, chance = (
-            found["mean_gaps"].get(f"{kind}best of {found['samples']}")
+            results["mean_gaps"].get(f"{kind}best of {results['samples']}")
             for kind in ("", "random active, ")
         )
         if own is not None and chance is not None and own >= chance:
             said.append(
-                f"  after {found['step']:,} steps its samples are no better than chance among the "
-                "same choices (random active): train longer"
+                f"  after {results['step']:,} steps its samples are no better than chance among "
+                "the same choices (random active): train longer"
             )
-        if "CP-SAT" in found["players"]:
-            seconds = [row["seconds"]["CP-SAT"] for row in found["instances"]]
+        if "CP-SAT" in results["players"]:
+            seconds = [row["seconds"]["CP-SAT"] for row in results["instances"]]
             said.append(
                 "  CP-SAT: one thread, in the seconds that the samples took: "
                 f"{min(seconds):.2f} to {max(seconds):.2f} for each instance"
             )
-        if "picture" in found:
-            said += [found["picture"], f"  chart      {found['gantt']}"]
-        return [*said, f"  table      {found['table']}"]
+        if "picture" in results:
+            said += [results["picture"], f"  chart      {results['gantt']}"]
+        return [*said, f"  table      {results['table']}"]
 
-    def find_seeds(self, asked: Asked) -> dict[str, Any]:
-        folder = SeedsFolder.open(asked.path, asked.trust)
-        ready = folder.ready(asked.checkpoint)
-        members = [self.find(replace(asked, path=folder.member(own))) for own in ready]
+    def evaluate_seeds(self, request: EvalRequest) -> dict[str, Any]:
+        folder = SeedsFolder.open(request.path, request.trust)
+        ready = folder.ready(request.checkpoint)
+        members = [self.evaluate(replace(request, path=folder.member(own))) for own in ready]
         return {
-            "run": str(asked.path),
+            "run": str(request.path),
             "env": members[0]["env"],
             "shops": members[0]["shops"],
             "members": members,
@@ -208,18 +210,18 @@ class ShopGaps:
             "left_out": [seed for seed in folder.seeds if seed not in ready],
         }
 
-    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        members = dict(zip(found["played"], found["members"], strict=True))
-        names = list(found["members"][0]["players"])
-        said = [f"{found['shops']}, checkpoint {asked.checkpoint}: mean gap of each seed"]
+    def lines_of_seeds(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
+        members = dict(zip(results["played"], results["members"], strict=True))
+        names = list(results["members"][0]["players"])
+        said = [f"{results['shops']}, checkpoint {request.checkpoint}: mean gap of each seed"]
         for seed, member in members.items():
             own = "   ".join(f"{name} {percent(member['mean_gaps'][name])}" for name in names[:2])
             said.append(f"  seed {seed:<4} {own}")
         others = "   ".join(
-            f"{name} {percent(found['members'][0]['mean_gaps'][name])}" for name in names[2:]
+            f"{name} {percent(results['members'][0]['mean_gaps'][name])}" for name in names[2:]
         )
         said.append(f"  beside    {others}")
-        return said + ([f"  {left_out(found['left_out'])}"] if found["left_out"] else [])
+        return said + ([f"  {left_out(results['left_out'])}"] if results["left_out"] else [])
 
     def conclusion(self, result: Any) -> list[str]:
         last = latest_row(result.path / "metrics.jsonl", "eval")
@@ -230,5 +232,5 @@ class ShopGaps:
             f"{-last['mean_return']:.1f} %, best {-result.best_evaluation:.1f} %"
         ]
 
-    def onward(self, path: Path, many: bool = False) -> str:
+    def next_steps(self, path: Path, many: bool = False) -> str:
         return f"play any shop: tenfold eval {path} --suite la"

@@ -10,15 +10,14 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import FAULTS, EnvironmentFault, UserError
+from tenfold.core.masks import MaskReader, offers_mask, refuse_undeclared
 from tenfold.core.spaces import policy_actions
 from tenfold.domains.pettingzoo import PREFIX
-from tenfold.envs.adapter import Episode
+from tenfold.envs.adapter import Episode, Worlds
 from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, put_away
 from tenfold.envs.making import make_errors
-from tenfold.envs.masks import MaskReader, offers_mask, refuse_undeclared
 from tenfold.envs.scalar import replayable, require_possible
-from tenfold.envs.worlds import Worlds
 
 CALLERS.add(__file__)
 

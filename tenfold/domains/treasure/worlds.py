@@ -7,8 +7,7 @@ from tenfold.domains.treasure.kernels import begin, observe, turn
 from tenfold.domains.treasure.lanes import observe_all, play_all
 from tenfold.domains.treasure.rules import ACTIONS, Rules, rules_of
 from tenfold.domains.treasure.view import picture
-from tenfold.envs.adapter import Episode
-from tenfold.envs.worlds import Worlds
+from tenfold.envs.adapter import Episode, Worlds
 
 
 class TreasureWorlds(Worlds):

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-from tenfold.core.spaces import ObsLayout
+from tenfold.core.layout import ObsLayout
 
 
 def natural(name: Any) -> list[tuple[bool, Any]]:

@@ -25,7 +25,7 @@ from torch import nn
 
 from tenfold.config.schema import Config, Limits
 from tenfold.core.errors import ConfigError
-from tenfold.core.spaces import observation_layout
+from tenfold.core.layout import observation_layout
 from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
 from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
 from tenfold.integrations.rllib.inputs import check_mask_space, join_mask, join_observation, mask_in

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.spaces import observation_layout
+from tenfold.core.layout import observation_layout
 from tenfold.domains.durotaxis.api import DurotaxisEnv, DurotaxisVectorEnv, read_row
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.envs.making import make_env, make_environments

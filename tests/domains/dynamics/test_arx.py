@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tenfold.domains.dynamics.forecast import ARX, fit_arx
+from tenfold.domains.dynamics.belief import ARX, fit_arx
 
 
 def oscillator(rng: np.random.Generator, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,14 +16,14 @@ from tenfold.config.files import named
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics.belief import k_step_r2
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import Alignment, align
-from tenfold.domains.dynamics.fields import Field, Lanes
-from tenfold.domains.dynamics.forecast import k_step_r2
+from tenfold.domains.dynamics.fields import Field, FieldState
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
+from tenfold.domains.dynamics.model_metrics import evaluate_model
 from tenfold.domains.dynamics.phase_portrait import draw_fields
-from tenfold.domains.dynamics.truth import axis_over
+from tenfold.domains.dynamics.validation import axis_over, random_recordings
 from tenfold.envs.making import make_env
 from tenfold.runs.files import read_arrays, write_arrays
 
@@ -196,9 +196,7 @@ def test_forecasts_are_those_that_r2_is_made_of(encoder: str) -> None:
     error = np.square(found[:, :, :5] - following).sum((1, 2, 4))
     spread = np.square(following - following.mean((0, 1, 2))).sum((0, 1, 3))
     tensors = (torch.from_numpy(part).float().expand(2, *part.shape) for part in (y, a))
-    assert 1 - error / spread == pytest.approx(
-        k_step_r2(agent.online, *tensors, 4).numpy(), abs=1e-5
-    )  # type: ignore[call-arg]
+    assert 1 - error / spread == pytest.approx(k_step_r2(agent.online, *tensors, 4), abs=1e-5)  # type: ignore[call-arg]
 
 
 def test_a_forecast_rolls_the_dynamics_by_hand_from_the_encoded_state_and_may_go_beyond_the_recording() -> (
@@ -451,7 +449,7 @@ def test_what_is_not_finite_never_comes_into_the_metrics() -> None:
     assert k_step_r2(agent.online, y, a, 3).tolist() == [[0.0] * 3]
     with torch.no_grad():
         agent.online.decoder.layers[0].weight.fill_(1e38)  # type: ignore[operator]
-    assert np.isfinite(k_step_r2(agent.online, torch.randn(1, 2, 12, 5), a, 3).numpy()).all()
+    assert np.isfinite(k_step_r2(agent.online, torch.randn(1, 2, 12, 5), a, 3)).all()
     place = played(small(agent={"length": 2}), 30)
     row = evaluate_model(place.agent, random_recordings(ENV, 3)).row()
     assert "arx_r2" not in row and np.isfinite(row["r2"]).all()
@@ -493,5 +491,5 @@ def test_true_and_learned_field_are_drawn_in_the_same_colours(
 def test_the_true_field_of_a_lane_is_what_the_error_is_taken_against() -> None:
     truth = random_recordings(ENV, 4).truth
     assert truth is not None
-    lanes = Lanes(Field.named(ENV), [(0, 0)])
+    lanes = FieldState(Field.named(ENV), [(0, 0)])
     assert np.array_equal(truth.field, lanes.velocity(truth.points))

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.domains.dynamics.belief import Belief, fuse
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import raw_of
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.latent import Belief, LatentNetwork, fuse
+from tenfold.domains.dynamics.latent import LatentNetwork
 
 NAME = "tenfold/LimitCycle-v0(observe=identity, scale=0.1, process_noise=0.05, limit=100000)"
 

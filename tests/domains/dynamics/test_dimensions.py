@@ -10,10 +10,10 @@ import pytest
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics import dimensions
+from tenfold.domains.dynamics import offline
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.dimensions import Search, sized, smallest_within, told_of
-from tenfold.domains.dynamics.fields import Field, Lanes
+from tenfold.domains.dynamics.fields import Field, FieldState
+from tenfold.domains.dynamics.offline import Search, kept_notes, sized, smallest_within
 
 SETTINGS: dict[str, Any] = {
     "steps": 6,
@@ -45,11 +45,11 @@ def test_grids_stay_small_where_states_have_many_numbers() -> None:
 def test_auto_tries_all_sizes_shows_them_and_trains_with_the_chosen_one(
     rotation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(dimensions, "LEAST", 5)
+    monkeypatch.setattr(offline, "LEAST", 5)
     result = ten.fit(rotation, tmp_path / "run", latent="auto", settings=SETTINGS)
     said = capsys.readouterr().err
     assert all(f"latent {d} of 1 … 4: R² " in said for d in range(1, 5))
-    _, found = told_of(result.path)
+    _, found = kept_notes(result.path)
     assert found is not None and found.tried == (1, 2, 3, 4) and found.steps == 5
     assert result.run.agent.model.latent == found.chosen  # type: ignore[union-attr]
     assert found.sentence in said
@@ -57,10 +57,10 @@ def test_auto_tries_all_sizes_shows_them_and_trains_with_the_chosen_one(
     assert "over the size of the state" in page and "least within one standard error" in page
     # the same again, bit for bit, and a resumed run does not search
     again = ten.fit(rotation, tmp_path / "again", latent="auto", settings=SETTINGS, quiet=True)
-    assert told_of(again.path)[1] == found
+    assert kept_notes(again.path)[1] == found
     capsys.readouterr()
     assert ten.resume(result.path, steps=8).step == 8
-    assert "latent 1 of" not in capsys.readouterr().err and told_of(result.path)[1] == found
+    assert "latent 1 of" not in capsys.readouterr().err and kept_notes(result.path)[1] == found
 
 
 def test_the_steps_that_judge_a_run_choose_nothing(
@@ -73,7 +73,7 @@ def test_the_steps_that_judge_a_run_choose_nothing(
         asked.append((kept, y))
         return next(scores)
 
-    monkeypatch.setattr(dimensions, "trial", trial)
+    monkeypatch.setattr(offline, "trial", trial)
     result = ten.fit(rotation, tmp_path / "run", latent="auto", settings=SETTINGS, quiet=True)
     assert result.run.agent.model.latent == 2  # type: ignore[union-attr]
     from tenfold.domains.dynamics.recording import read_recording
@@ -106,21 +106,21 @@ def test_latent_is_a_number_or_auto(
         ten.fit(tmp_path / "short.npz", tmp_path / "no", latent="auto", settings=SETTINGS)
 
 
-def test_what_is_told_of_a_recording_may_be_broken(tmp_path: Path) -> None:
-    assert told_of(tmp_path) == ([], None)
+def test_what_is_kept_notes_a_recording_may_be_broken(tmp_path: Path) -> None:
+    assert kept_notes(tmp_path) == ([], None)
     (tmp_path / "recording.json").write_text("{")
-    assert told_of(tmp_path) == ([], None)
+    assert kept_notes(tmp_path) == ([], None)
     told = {"tried": [1, 2], "r2": [0.1], "error": [0.1], "chosen": 1, "steps": 3, "pieces": 2}
     (tmp_path / "recording.json").write_text(json.dumps({"notes": ["a"], "latent": told}))
-    assert told_of(tmp_path) == (["a"], None)
+    assert kept_notes(tmp_path) == (["a"], None)
     told |= {"r2": [0.1, 0.5], "error": [0.1, 0.2]}
     (tmp_path / "recording.json").write_text(json.dumps({"notes": [], "latent": told}))
-    assert told_of(tmp_path) == ([], Search((1, 2), (0.1, 0.5), (0.1, 0.2), 1, 3, 2))
+    assert kept_notes(tmp_path) == ([], Search((1, 2), (0.1, 0.5), (0.1, 0.2), 1, 3, 2))
 
 
 @pytest.mark.slow
 def test_auto_finds_two_numbers_behind_twenty_channels_of_a_limit_cycle(tmp_path: Path) -> None:
-    lanes = Lanes(Field.named("tenfold/LimitCycle-v0"), [(0, 0)])
+    lanes = FieldState(Field.named("tenfold/LimitCycle-v0"), [(0, 0)])
     rng, steps = np.random.default_rng(0), 2000
     y, a = np.zeros((steps, 20), np.float32), np.zeros((steps, 2))
     lanes.begin(0)
@@ -131,5 +131,5 @@ def test_auto_finds_two_numbers_behind_twenty_channels_of_a_limit_cycle(tmp_path
     np.savez(tmp_path / "cycle.npz", observations=y, actions=a, dt=0.1)
     settings = {"steps": 1000, "eval_every": 0}
     ten.fit(tmp_path / "cycle.npz", tmp_path / "run", latent="auto", settings=settings)
-    found = told_of(tmp_path / "run")[1]
+    found = kept_notes(tmp_path / "run")[1]
     assert found is not None and found.chosen == 2

@@ -11,12 +11,8 @@ from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import Alignment
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import (
-    Recordings,
-    Truth,
-    evaluate_model,
-    random_recordings,
-)
+from tenfold.domains.dynamics.model_metrics import evaluate_model
+from tenfold.domains.dynamics.validation import Recordings, Truth, random_recordings
 
 SMALL = {
     "window": 60,

@@ -11,12 +11,12 @@ from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics import IDS, SYSTEMS
 from tenfold.domains.dynamics.field_rules import CONSTANTS, random_vectors
-from tenfold.domains.dynamics.fields import CONSTANTS_OF, Field, FieldEnvironments, Lanes
+from tenfold.domains.dynamics.fields import CONSTANTS_OF, Field, FieldEnvironments, FieldState
 from tenfold.envs.making import make_env, make_environments
 
 
 def field_at(name: str, x: float, y: float, **constants: float) -> list[float]:
-    return Lanes(Field(name, **constants), [(0, 0)]).velocity(np.array([[x, y]]))[0].tolist()  # type: ignore[arg-type]
+    return FieldState(Field(name, **constants), [(0, 0)]).velocity(np.array([[x, y]]))[0].tolist()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_multi_attractor_lies_between_its_knots_and_pulls_inward() -> None:
 
 
 def test_a_cart_at_rest_under_a_hanging_pole_stays_and_a_push_accelerates_it() -> None:
-    lanes = Lanes(Field("ring-cart-pole", process_noise=None), [(0, 0)])
+    lanes = FieldState(Field("ring-cart-pole", process_noise=None), [(0, 0)])
     assert lanes.velocity(np.array([[0.3, 0.0, np.pi, 0.0]]))[0] == pytest.approx(
         [0, 0, 0, 0], abs=1e-9
     )
@@ -96,7 +96,7 @@ def test_a_longer_step_is_several_inner_ones_with_the_same_action() -> None:
 def test_observations_are_their_mean_and_noise() -> None:
     z = np.array([[0.4, -0.7]])
     for observe in ("linear", "loglinear", "mlp"):
-        lanes = Lanes(Field(observe=observe, noise="none", size=7, rate=2.0), [(0, 0)])
+        lanes = FieldState(Field(observe=observe, noise="none", size=7, rate=2.0), [(0, 0)])
         lanes.z[:] = z
         seen = np.zeros((1, 7), np.float32)
         lanes.observe(seen)
@@ -104,7 +104,7 @@ def test_observations_are_their_mean_and_noise() -> None:
         expected = 2 * np.exp(z @ first.T) if observe == "loglinear" else z @ first.T + rest[0]
         expected = np.tanh(expected) @ rest[1].T + rest[2] if observe == "mlp" else expected
         assert seen == pytest.approx(expected, rel=1e-6)
-    counting = Lanes(
+    counting = FieldState(
         Field(observe="loglinear", noise="poisson", size=3, rate=4.0),
         [(seed, 0) for seed in range(4000)],
     )
@@ -113,7 +113,9 @@ def test_observations_are_their_mean_and_noise() -> None:
     counting.observe(counts)
     assert np.array_equal(counts, counts.round()) and counts.mean() == pytest.approx(4, abs=0.1)
     assert counts.var() == pytest.approx(4, abs=0.25)
-    noisy = Lanes(Field(noise="gaussian", scale=0.5, size=3), [(seed, 0) for seed in range(4000)])
+    noisy = FieldState(
+        Field(noise="gaussian", scale=0.5, size=3), [(seed, 0) for seed in range(4000)]
+    )
     noisy.observe(counts)
     assert (counts - noisy.weights[1]).std() == pytest.approx(0.5, abs=0.02)
 
@@ -222,7 +224,7 @@ def test_each_field_has_the_constants_that_move_it() -> None:
     """A constant that a field is said to have changes its velocity somewhere; all others do not."""
     z = np.array([[0.7, -0.4], [1.3, 0.9]])
     for field, own in CONSTANTS_OF.items():
-        lanes = Lanes(Field(field), [(0, 0)])
+        lanes = FieldState(Field(field), [(0, 0)])
         states = np.concatenate([z, z], 1) if field == "ring-cart-pole" else z
         for place, name in enumerate(CONSTANTS):
             before = lanes.velocity(states)

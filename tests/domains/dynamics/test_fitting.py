@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.domains.dynamics.belief import fit_arx, forecast, k_step_r2
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinates import align, field_error
-from tenfold.domains.dynamics.fitting import Training, beta_at, update
-from tenfold.domains.dynamics.forecast import fit_arx, forecast, k_step_r2
 from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.training import Training, beta_at, update
 
 KINDS = [
     {},

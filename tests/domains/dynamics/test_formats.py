@@ -15,12 +15,11 @@ from scipy.sparse import csc_matrix
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.recording_files import Columns
 from tenfold.domains.dynamics.recording_formats import read_parts
-from tenfold.domains.dynamics.recording_frames import read_frame
 from tenfold.domains.dynamics.recording_nwb import Series, Units, binned, joined_spans
+from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.recording_table import Selection, read_frame
 
 TINY = {"steps": 3, "eval_every": 3, "agent": {"length": 10}}
 Y = np.random.default_rng(0).normal(size=(4, 30, 3)).cumsum(1)  # [E, T, Y]
@@ -59,7 +58,7 @@ def test_hdf5_has_the_names_of_npz_in_groups_too(tmp_path: Path) -> None:
     file = h5(tmp_path / "b.hdf5", **{"area/spikes": rows, "area/push": acts, "trial": names})
     with h5py.File(file, "a") as open_file:
         open_file.attrs["dt"] = 0.1
-    read = read_recording(file, None, Columns(("area/spikes",), ("area/push",)))
+    read = read_recording(file, None, Selection(("area/spikes",), ("area/push",)))
     assert equal(read, EPISODES) and not read.left_out
 
 
@@ -78,7 +77,7 @@ def test_names_of_lfads_are_known(tmp_path: Path) -> None:
     }
     read = read_recording(h5(tmp_path / "lfads.h5", **parts), 0.1)
     assert equal(read, whole()) and read.left_out == ("encod_data",)
-    chosen = read_recording(tmp_path / "lfads.h5", 0.1, Columns(("encod_data",)))
+    chosen = read_recording(tmp_path / "lfads.h5", 0.1, Selection(("encod_data",)))
     assert equal(chosen, whole(Y[:, :20, :2], A[:, :20]))
 
 
@@ -112,7 +111,7 @@ def test_hdf5_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(UserError, match=words):
             read_recording(tmp_path / name)
     with pytest.raises(UserError, match="--bin is for NWB"):
-        read_parts(h5(tmp_path / "good.h5", observations=Y, dt=0.1), Columns(bin=0.02))
+        read_parts(h5(tmp_path / "good.h5", observations=Y, dt=0.1), Selection(bin=0.02))
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(UserError, match=r"pip install 'tenfold\[nwb\]'"):
         read_recording(tmp_path / "good.h5")
@@ -135,13 +134,13 @@ def test_matlab_files_have_arrays_cells_structs_and_sparse_matrices(tmp_path: Pa
     assert equal(read_recording(tmp_path / "b.mat"), EPISODES)
     trials = np.array(list(zip(y, a, strict=True)), dtype=[("spikes", object), ("push", object)])
     savemat(tmp_path / "c.mat", {"trial": trials, "note": "text"})
-    read = read_recording(tmp_path / "c.mat", 0.1, Columns(("trial.spikes",), ("trial.push",)))
+    read = read_recording(tmp_path / "c.mat", 0.1, Selection(("trial.spikes",), ("trial.push",)))
     assert equal(read, EPISODES) and read.left_out == ("note",)
     time = np.arange(30) * 0.1
     savemat(
         tmp_path / "d.mat", {"data": {"y": csc_matrix(np.round(Y[0])), "a": A[0]}, "time": time}
     )
-    read = read_recording(tmp_path / "d.mat", None, Columns(("data.y",), ("data.a",)))
+    read = read_recording(tmp_path / "d.mat", None, Selection(("data.y",), ("data.a",)))
     assert equal(read, [(np.round(Y[0]), A[0])])
 
 
@@ -229,7 +228,7 @@ def test_the_index_of_a_frame_says_trial_and_time() -> None:
         index = pd.MultiIndex.from_arrays(
             [np.repeat([7, 3, 5], LENGTHS), time], names=["trial_id", "time"]
         )
-        parts = read_frame(plain.set_index(index), Columns(("n_",), ("left", "right")))
+        parts = read_frame(plain.set_index(index), Selection(("n_",), ("left", "right")))
         assert parts.time is not None
         np.testing.assert_allclose(np.concatenate(parts.time), clock * 0.1, atol=1e-12)
         assert all(np.array_equal(own, y) for own, (y, _) in zip(parts.y, EPISODES, strict=True))
@@ -237,7 +236,7 @@ def test_the_index_of_a_frame_says_trial_and_time() -> None:
     several.columns = pd.MultiIndex.from_tuples(
         [("spikes", 1), ("spikes", 2), ("spikes", 10), ("hand", "x"), ("hand", "y")]
     )
-    parts = read_frame(several, Columns(("spikes",), ("hand_x", "hand_y")))
+    parts = read_frame(several, Selection(("spikes",), ("hand_x", "hand_y")))
     assert parts.y[0].shape == (sum(LENGTHS), 3) and parts.a[0].shape == (sum(LENGTHS), 2)
 
 
@@ -246,16 +245,16 @@ def test_bad_frames_are_refused(tmp_path: Path) -> None:
     texts = frame.assign(n_b=frame.n_b.astype(object))
     texts.iloc[4, 1] = "many"
     with pytest.raises(UserError, match=r"column n_b, row 4 \('many'\) is no number"):
-        read_frame(texts, Columns(("n_",)))
+        read_frame(texts, Selection(("n_",)))
     with pytest.raises(UserError, match=r"none of y0, y1.*: left, right, note"):
         read_frame(frame.rename(columns={"n_a": "y0", "n_b": "y1", "n_c": "y2"}))
     with pytest.raises(UserError, match="has no column m_ of observations"):
-        read_frame(frame, Columns(("m_",)))
+        read_frame(frame, Selection(("m_",)))
     with pytest.raises(UserError, match="has two columns n_a"):
-        read_frame(frame.rename(columns={"n_b": "n_a"}), Columns(("n_",)))
+        read_frame(frame.rename(columns={"n_b": "n_a"}), Selection(("n_",)))
     lost = frame.assign(trial=frame.trial.where(frame.index != 3))
     with pytest.raises(UserError, match="row 3, does not say its trial"):
-        read_frame(lost, Columns(("n_",)))
+        read_frame(lost, Selection(("n_",)))
     with pytest.raises(UserError, match="with shared=True"):
         ten.fit([frame, frame], tmp_path / "run", dt=0.1)
     with pytest.raises(ConfigError, match="bin = -1"):
@@ -298,7 +297,7 @@ def nwb(path: Path, trials: Any = ((0.5, 1.1), (2.003, 2.6)), **more: Any) -> Pa
 def test_spikes_are_counted_in_bins_of_any_width_from_the_start_of_each_trial(
     tmp_path: Path,
 ) -> None:
-    read = read_recording(nwb(tmp_path / "a.nwb"), None, Columns(bin=0.2))
+    read = read_recording(nwb(tmp_path / "a.nwb"), None, Selection(bin=0.2))
     first, second = (y for y, _ in read.episodes)
     # [0.5, 0.7) has 0.5, 0.55 and 0.65; 0.7 begins the second bin
     assert first.tolist() == [[2, 1], [1, 0], [0, 1]] and read.dt == 0.2
@@ -306,31 +305,31 @@ def test_spikes_are_counted_in_bins_of_any_width_from_the_start_of_each_trial(
     assert read.left_out == ("processing/behavior/hand", "stimulus/presentation/light")
     # 3 · 0.1 rounds to more than 0.3, which begins the fourth bin all the same
     spikes = {"spikes": np.array([0.3, 0.3]), "ends": np.array([1, 2])}
-    fourth = read_recording(nwb(tmp_path / "b.nwb", [(0, 0.6)], **spikes), None, Columns(bin=0.1))
+    fourth = read_recording(nwb(tmp_path / "b.nwb", [(0, 0.6)], **spikes), None, Selection(bin=0.1))
     assert fourth.episodes[0][0][:, 0].tolist() == [0, 0, 0, 1, 0, 0]
-    odd = read_recording(tmp_path / "a.nwb", None, Columns(bin=0.0731))
+    odd = read_recording(tmp_path / "a.nwb", None, Selection(bin=0.0731))
     assert [len(y) for y, _ in odd.episodes] == [8, 8] and odd.episodes[0][0].sum() == 5
 
 
 def test_series_are_actions_or_observations_by_name_on_clocks_of_their_own(tmp_path: Path) -> None:
     file = nwb(tmp_path / "a.nwb")
-    read = read_recording(file, None, Columns(("units", "hand"), ("light",), 0.2))
+    read = read_recording(file, None, Selection(("units", "hand"), ("light",), 0.2))
     y, a = read.episodes[0]
     # samples at 0.5 and 0.6, at 0.7 and 0.8, at 0.9 and 1.0: halves of 5.5, 7.5, 9.5 and 1 more
     np.testing.assert_allclose(y[:, 2], [3.75, 4.75, 5.75])
     # none in a bin: between 0 at 0 s and 4 at 4 s, at the middle
     np.testing.assert_allclose(a, [[0.6, 1], [0.8, 1], [1.0, 1]])
-    read = read_recording(file, None, Columns(("processing/behavior/hand",), (), 0.1))
+    read = read_recording(file, None, Selection(("processing/behavior/hand",), (), 0.1))
     np.testing.assert_allclose(read.episodes[0][0][:, 0], 0.5 * np.arange(5, 11) + 1)
 
 
 def test_where_a_unit_was_not_observed_counts_are_missing(tmp_path: Path) -> None:
     file = nwb(tmp_path / "a.nwb", observed=np.array([[0.0, 3.0], [0.6, 3.0]]))
-    first = read_parts(file, Columns(bin=0.2)).y[0]
+    first = read_parts(file, Selection(bin=0.2)).y[0]
     np.testing.assert_array_equal(first, [[2, np.nan], [1, 0], [0, 1]])
     spans = nwb(tmp_path / "b.nwb", None, observed=np.array([[0.5, 1.1], [0.5, 1.1]]))
-    assert np.array_equal(read_parts(spans, Columns(bin=0.2)).y[0], [[2, 1], [1, 0], [0, 1]])
-    none = read_parts(nwb(tmp_path / "c.nwb", None), Columns(bin=0.1)).y
+    assert np.array_equal(read_parts(spans, Selection(bin=0.2)).y[0], [[2, 1], [1, 0], [0, 1]])
+    none = read_parts(nwb(tmp_path / "c.nwb", None), Selection(bin=0.1)).y
     assert len(none) == 1 and len(none[0]) == 20 and none[0][:, 0].sum() == 5
 
 
@@ -364,7 +363,7 @@ def test_counts_and_means_of_bins_are_those_of_each_bin_alone() -> None:
 
 def test_trials_that_overlap_or_lack_an_end_are_cut_or_left_out_aloud(tmp_path: Path) -> None:
     trials = [(2.0, 2.6), (0.5, 1.1), (0.9, 1.7), (np.nan, 3.0), (1.8, 1.9)]
-    parts = read_parts(nwb(tmp_path / "a.nwb", trials), Columns(bin=0.2))
+    parts = read_parts(nwb(tmp_path / "a.nwb", trials), Selection(bin=0.2))
     assert [len(y) for y in parts.y] == [3, 3, 3]  # 0.5 … 1.1, 1.1 … 1.7, 2.0 … 2.6
     assert parts.left_out[:3] == (
         "1 trials without start or stop",
@@ -376,18 +375,18 @@ def test_trials_that_overlap_or_lack_an_end_are_cut_or_left_out_aloud(tmp_path: 
 @pytest.mark.parametrize(
     ("more", "columns", "words"),
     [
-        ({}, Columns(), "say the width of a bin in seconds, such as --bin 0.02"),
-        ({}, Columns(bin=9.0), "none of its 2 trials is as long as 2 bins of 9 s"),
-        ({}, Columns((), ("foot",), 0.1), "of series with the name foot it has none, only units, proc"),
-        ({"trials": [(0.5, 0.2)]}, Columns(bin=0.1), "intervals/trials, row 0, stops at 0.2, not after"),
-        ({"spikes": np.array([1, 2, np.nan, 4, 5, 6, 7, 8])}, Columns(bin=0.1), "unit 0, row 2 is no finite time"),
-        ({"ends": np.array([5, 9])}, Columns(bin=0.1), "spike_times_index, row 1, points to 9 of 8 values"),
-        ({"stamps": np.array([4.0, 0.0])}, Columns((), ("light",), 0.1), "light/timestamps, row 1, is missing or before"),
-        ({"stamps": np.array([4.0])}, Columns((), ("light",), 0.1), "light has 2 values and 1 timestamps"),
+        ({}, Selection(), "say the width of a bin in seconds, such as --bin 0.02"),
+        ({}, Selection(bin=9.0), "none of its 2 trials is as long as 2 bins of 9 s"),
+        ({}, Selection((), ("foot",), 0.1), "of series with the name foot it has none, only units, proc"),
+        ({"trials": [(0.5, 0.2)]}, Selection(bin=0.1), "intervals/trials, row 0, stops at 0.2, not after"),
+        ({"spikes": np.array([1, 2, np.nan, 4, 5, 6, 7, 8])}, Selection(bin=0.1), "unit 0, row 2 is no finite time"),
+        ({"ends": np.array([5, 9])}, Selection(bin=0.1), "spike_times_index, row 1, points to 9 of 8 values"),
+        ({"stamps": np.array([4.0, 0.0])}, Selection((), ("light",), 0.1), "light/timestamps, row 1, is missing or before"),
+        ({"stamps": np.array([4.0])}, Selection((), ("light",), 0.1), "light has 2 values and 1 timestamps"),
     ],
 )  # fmt: skip
 def test_bad_nwb_files_are_refused(
-    tmp_path: Path, more: dict[str, Any], columns: Columns, words: str
+    tmp_path: Path, more: dict[str, Any], columns: Selection, words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
         read_recording(nwb(tmp_path / "a.nwb", **more), None, columns)

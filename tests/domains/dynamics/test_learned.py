@@ -18,7 +18,7 @@ from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.coordinates import Channels
 from tenfold.domains.dynamics.identified import IdentifiedSystem
 from tenfold.domains.dynamics.learned import estimate, fixed_point_words, kind_of
-from tenfold.domains.dynamics.learned_page import learned_section, learned_tables, whole_rows
+from tenfold.domains.dynamics.phase_portrait import learned_section, learned_tables
 
 DT = 0.5  # outside; a step takes 0.1 inside, so that a velocity is a fifth of what it is there
 
@@ -227,8 +227,9 @@ def test_tables_of_the_page_hold_what_the_model_answers(
     assert pushed["head"] == ["", "a₁"] and [line[0] for line in pushed["lines"]] == ["z₁", "z₂"]
     assert len(loads) == (decoder == "linear")  # an mlp has none
     for table in loads:
-        rows = whole_rows(agent)
-        assert rows is not None and len(rows) == 30 - 2 * missing
+        rows = agent.window.obs[0, agent.window.rows()]
+        rows = rows[~np.isnan(rows).any(-1)]
+        assert len(rows) == 30 - 2 * missing
         answer = agent.loadings(rows)
         mean = (answer[0] if members > 1 else answer).mean
         shown = [[float(cell.split(" ± ")[0]) for cell in line[1:]] for line in table["lines"]]

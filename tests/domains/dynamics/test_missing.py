@@ -12,19 +12,13 @@ from torch.distributions import MultivariateNormal
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
+from tenfold.domains.dynamics.belief import Belief, beliefs, forecasts, r2_of_seen, repeated_r2
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinates import align, channels_of, field_error
 from tenfold.domains.dynamics.dynamics import raw_of
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
-from tenfold.domains.dynamics.fields import Field, Lanes
-from tenfold.domains.dynamics.forecast import beliefs
-from tenfold.domains.dynamics.gap_metrics import (
-    forecasts_over_gaps,
-    r2_of_seen,
-    repeated_r2_of_seen,
-    states_known,
-)
-from tenfold.domains.dynamics.latent import Belief, LatentNetwork
+from tenfold.domains.dynamics.fields import Field, FieldState
+from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.missing import (
     Factors,
     carried_on,
@@ -204,7 +198,7 @@ def test_nothing_seen_corrects_nothing_and_a_gap_does() -> None:
 
 def test_a_state_is_foretold_over_rows_of_which_nothing_was_seen() -> None:
     net, y = by_hand(), rows((NAN, NAN), (1.0, 0.5), (NAN, NAN), (NAN, NAN), (0.5, 1.0))
-    found = states_known(net, y, no_actions(y))[0, :, 0, 0].tolist()
+    found = beliefs(net, y, no_actions(y))[0, :, 0, 0].tolist()
     assert found == pytest.approx([0.0, 0.6, 0.6 * 0.9, 0.6 * 0.81, 0.5], abs=1e-6)
 
 
@@ -221,12 +215,12 @@ def test_a_forecast_over_a_gap_starts_from_a_belief() -> None:
     net.dynamics.share.fill_(0.5)
     y = torch.tensor([[0.0, 1.0, NAN, 1.0], [NAN, 0.0, 1.0, NAN], [0.0, 1.0, 1.0, 1.0]])
     y = y.view(1, 3, 4, 1)
-    found = states_known(net, y, no_actions(y))[0, :, :, 0].T
+    found = beliefs(net, y, no_actions(y))[0, :, :, 0].T
     assert found[0].tolist() == pytest.approx([0, 3 / 5, 3 / 5, 1 - 5 / 13 * 2 / 5])
     assert found[1].tolist() == pytest.approx([0, 0, 3 / 5, 3 / 5])
     usual = beliefs(net, y[:, 2:], no_actions(y[:, 2:]))[0, :, 0, 0]
     assert found[2].tolist() == pytest.approx(usual.tolist())
-    ahead = forecasts_over_gaps(net, y[:, :1], y.new_zeros(1, 1, 4, 0), 1)
+    ahead = forecasts(net, y[:, :1], y.new_zeros(1, 1, 4, 0), 1)
     readings = net.dynamics.predict(found[0].view(1, 4, 1), y.new_zeros(1, 4, 0))[0]
     assert ahead[0, 0, :, 0] == pytest.approx(net.decode(readings)[0].detach())
 
@@ -266,13 +260,13 @@ def test_the_last_value_repeated_is_the_last_that_was_seen() -> None:
         5.0,
     ]
     # from rows 0 (1) and 2 (3), which were read: row 1 and row 3 were not, and nothing is counted
-    assert repeated_r2_of_seen(y, 1).tolist() == [0.0]
+    assert repeated_r2(y, 1).tolist() == [0.0]
     z = np.array([[[1.0, 0.0], [NAN, 2.0], [3.0, NAN], [5.0, 4.0]]])
     # channel 0: 3 from 1, 5 from 3; channel 1: 2 from 0, 4 from 2; means 4 and 3
-    assert repeated_r2_of_seen(z, 1).tolist() == pytest.approx([1 - (4 + 4 + 4 + 4) / 4])
+    assert repeated_r2(z, 1).tolist() == pytest.approx([1 - (4 + 4 + 4 + 4) / 4])
     # a channel of which these rows have nothing, as of another session's, changes nothing
     both = np.concatenate((z, np.full((1, 4, 1), NAN)), -1)
-    assert repeated_r2_of_seen(both, 1).tolist() == repeated_r2_of_seen(z, 1).tolist()
+    assert repeated_r2(both, 1).tolist() == repeated_r2(z, 1).tolist()
 
 
 def spiral(steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -406,13 +400,13 @@ def error_of_fit(
     agent = ten.load(path, checkpoint="last")
     agent.maps = [align(agent.encode(whole), z)]  # type: ignore[union-attr]
     points = z[::5]
-    system = Lanes(Field.named("tenfold/LimitCycle-v0"), [(0, 0)])
+    system = FieldState(Field.named("tenfold/LimitCycle-v0"), [(0, 0)])
     return field_error(agent.field(points, true=True), system.velocity(points))  # type: ignore[union-attr]
 
 
 @pytest.mark.slow
 def test_a_fit_without_a_fifth_of_the_values_is_nearly_that_of_the_whole(tmp_path: Path) -> None:
-    lanes = Lanes(Field.named("tenfold/LimitCycle-v0"), [(0, 0)])
+    lanes = FieldState(Field.named("tenfold/LimitCycle-v0"), [(0, 0)])
     rng, steps = np.random.default_rng(0), 2000
     y, z, a = np.zeros((steps, 20), np.float32), np.zeros((steps, 2)), np.zeros((steps, 2))
     lanes.begin(0)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.domains.dynamics.belief import beliefs
+from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
-from tenfold.domains.dynamics.fitting import refit
-from tenfold.domains.dynamics.forecast import beliefs
 from tenfold.domains.dynamics.gauss_newton import (
     Fit,
     Record,

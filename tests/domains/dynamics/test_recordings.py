@@ -15,10 +15,10 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.learner import RecordingLearner
-from tenfold.domains.dynamics.model_metrics import random_recordings
-from tenfold.domains.dynamics.offline import source_of
 from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.recording_files import Columns
+from tenfold.domains.dynamics.recording_source import source_of
+from tenfold.domains.dynamics.recording_table import Selection
+from tenfold.domains.dynamics.validation import random_recordings
 
 SHORT = ("--steps", "3", "--eval-every", "3", "--agent.length", "10")
 TINY = {"steps": 3, "eval_every": 3, "agent": {"length": 10}}
@@ -270,9 +270,9 @@ def test_columns_are_named_by_a_list_or_by_how_they_begin(
         "has no columns y0, y1, … of observations" in said
         and "name yours with --observations" in said
     )
-    begun = read_recording(file, 0.1, Columns(("neuron_",), ("stim",)))
+    begun = read_recording(file, 0.1, Selection(("neuron_",), ("stim",)))
     assert np.array_equal(np.c_[begun.episodes[0]], rows[:, :5]) and begun.left_out == ("heart",)
-    exact = read_recording(file, 0.1, Columns(("neuron_1",), ("heart", "stim_1")))
+    exact = read_recording(file, 0.1, Selection(("neuron_1",), ("heart", "stim_1")))
     assert np.array_equal(np.c_[exact.episodes[0]], rows[:, [1, 5, 4]])
     flags = [
         "--dt",
@@ -289,7 +289,7 @@ def test_columns_are_named_by_a_list_or_by_how_they_begin(
         main(["fit", str(file), *flags, *SHORT]) == 0
         and "left out: heart." in capsys.readouterr().err
     )
-    assert source_of(run_of(tmp_path / "run").env).columns == Columns(
+    assert source_of(run_of(tmp_path / "run").env).selection == Selection(
         ("neuron_",), ("stim (mV)", "stim_1")
     )
     assert ten.resume(tmp_path / "run", 5, quiet=True).step == 5  # reads the same columns
@@ -309,7 +309,7 @@ def test_columns_are_named_by_a_list_or_by_how_they_begin(
         (("stim_1",), "stim_1 cannot be both an observation and an action"),
     ):
         with pytest.raises(UserError, match=words):
-            read_recording(file, 0.1, Columns(names, ("stim_1",)))
+            read_recording(file, 0.1, Selection(names, ("stim_1",)))
 
 
 def test_arrays_of_npz_are_named_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +323,7 @@ def test_arrays_of_npz_are_named_too(tmp_path: Path, capsys: pytest.CaptureFixtu
         stim=a,
         units=np.array(["a", "b"]),
     )
-    read = read_recording(file, None, Columns(("spikes", "lfp"), ("stim",)))
+    read = read_recording(file, None, Selection(("spikes", "lfp"), ("stim",)))
     assert np.array_equal(np.c_[read.episodes[0]], np.c_[y, b, a]) and read.left_out == ("units",)
     assert (
         "has no array observations, only dt, spikes, lfp, stim, units: name yours with --observations"

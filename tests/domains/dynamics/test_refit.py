@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tenfold.config.run import Run
+from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import Alignment, align, standard
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
-from tenfold.domains.dynamics.fitting import refit
 from tenfold.domains.dynamics.information import FeatureInformation
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.planning import drift_of
@@ -87,7 +87,7 @@ def test_beliefs_that_run_away_are_not_fitted_to(monkeypatch: pytest.MonkeyPatch
     """Were nearly all of every surprise error, beliefs would follow the model alone, and a fit to
     them has a model that grows."""
     monkeypatch.setattr(
-        "tenfold.domains.dynamics.fitting.correlation",
+        "tenfold.domains.dynamics.closed_form.correlation",
         lambda surprise, whole: np.full(surprise.shape[1], -0.95),
     )
     z, a = played(5_000, error=0.06, feedback=0)

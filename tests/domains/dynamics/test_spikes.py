@@ -14,18 +14,17 @@ import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.config.files import named
 from tenfold.core.errors import ConfigError
-from tenfold.core.random import Purpose, key
-from tenfold.domains.dynamics.aligning import session_rows, turn_sessions
+from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.coordinated import draw_kept, held_out_channels, scaled_up
 from tenfold.domains.dynamics.elbo import draws_shape, elbo_parts
-from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.latent import LatentNetwork, held_out_channels, scaled_up
 from tenfold.domains.dynamics.missing import widened
-from tenfold.domains.dynamics.model_metrics import random_recordings
+from tenfold.domains.dynamics.model_metrics import bits_per_spike
 from tenfold.domains.dynamics.offline import unlike_counts
 from tenfold.domains.dynamics.recording import Recording
-from tenfold.domains.dynamics.spikes import bits_per_spike
-from tenfold.domains.dynamics.turning import lagged, polar, turns
+from tenfold.domains.dynamics.sessions import lagged, polar, session_rows, turn_sessions, turns
+from tenfold.domains.dynamics.training import Training
+from tenfold.domains.dynamics.validation import random_recordings
 
 # bits per spike
 
@@ -108,7 +107,7 @@ def test_no_value_has_a_way_to_its_own_reconstruction(more: dict[str, Any]) -> N
     y, a = counts_of(1, 4, 9, 6), torch.zeros(1, 4, 9, 1)
     if "missing" in more:
         y[0, 1, 3:5, 2] = torch.nan
-    kept = draw_kept(network, [key(0, Purpose.MASK, 1)], 1, y)
+    kept = drawn(network, [0], 1, y)
     assert kept is not None and 0.5 < kept.float().mean() < 0.9
     kept[..., 5] = True
     read = torch.nan_to_num(y).requires_grad_()
@@ -121,6 +120,14 @@ def test_no_value_has_a_way_to_its_own_reconstruction(more: dict[str, Any]) -> N
     elbo_parts(network, y, a, normal, None, kept).likelihood.sum().backward()
     readout = network.decoder.layers[0].weight.grad
     assert (readout[0, 5] == 0).all() and (readout[0, :5] != 0).all()
+
+
+def drawn(
+    network: LatentNetwork, seeds: list[int], update: int, y: torch.Tensor
+) -> torch.Tensor | None:
+    training = Training(network, seeds)
+    training.updates = update
+    return training.draw_kept(network, y)
 
 
 def test_the_likelihood_of_dropped_values_weighs_as_all_would() -> None:
@@ -144,8 +151,7 @@ def test_kept_values_are_scaled_up_and_drawn_by_seed_and_step() -> None:
     model = LatentModel(**POISSON, coordinated_dropout=0.2)
     network = LatentNetwork(40, 0, model, 0.1, 2).initialise([0, 1])
     y = torch.ones(2, 8, 20, 40)
-    streams = [key(seed, Purpose.MASK, 1) for seed in (0, 1)]
-    first, again, later = (draw_kept(network, streams, step, y) for step in (1, 1, 2))
+    first, again, later = (drawn(network, [0, 1], step, y) for step in (1, 1, 2))
     assert first is not None and later is not None and again is not None
     assert torch.equal(first, again) and not torch.equal(first, later)
     assert not torch.equal(first[0], first[1])

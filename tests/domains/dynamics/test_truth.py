@@ -14,9 +14,8 @@ import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.dynamics.coordinates import field_error
-from tenfold.domains.dynamics.instant import instantaneous, logarithm
-from tenfold.domains.dynamics.model_metrics import random_recordings
-from tenfold.domains.dynamics.truth import field_at
+from tenfold.domains.dynamics.dynamics import instantaneous, logarithm
+from tenfold.domains.dynamics.validation import field_at, random_recordings
 from tenfold.runs.metrics import read_rows
 
 

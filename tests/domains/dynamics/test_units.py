@@ -13,14 +13,15 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics.belief import repeated_r2
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import STEP, Units, channels_of
 from tenfold.domains.dynamics.evaluation import shortfall
-from tenfold.domains.dynamics.forecast import repeated_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
-from tenfold.domains.dynamics.model_metrics import ModelMetrics, evaluate_model, random_recordings
-from tenfold.domains.dynamics.offline import recalled, recording_id
+from tenfold.domains.dynamics.model_metrics import ModelMetrics, evaluate_model
 from tenfold.domains.dynamics.recording import Recording, read_recording
+from tenfold.domains.dynamics.recording_source import recalled, recording_id
+from tenfold.domains.dynamics.validation import random_recordings
 
 MODEL: dict[str, Any] = {"hidden": (), "samples": 1, "grid": 4, "ensemble": 2}
 AGENT: dict[str, Any] = {

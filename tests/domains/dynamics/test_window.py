@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.window import Window
+from tenfold.domains.dynamics.training import Window
 
 
 def filled(

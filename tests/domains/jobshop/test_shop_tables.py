@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tenfold as ten
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Asked
+from tenfold.core.protocols import EvalRequest
 from tenfold.domains.jobshop import judging
 from tenfold.domains.jobshop.classics import classic
 from tenfold.domains.jobshop.evaluation import deployed
@@ -267,8 +267,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_judged_on_a_suite_and_its_page_shows_it(run: Path) -> None:
-    asked = Asked(run, options={"suite": ["ft"], "samples": "8"})
-    found = ShopGaps().find(asked)
+    asked = EvalRequest(run, options={"suite": ["ft"], "samples": "8"})
+    found = ShopGaps().evaluate(asked)
     assert [row["name"] for row in found["instances"]] == ["ft06", "ft10", "ft20"]
     kept = json.loads((run / "shops/ft.json").read_text())
     assert kept["mean_gaps"] == found["mean_gaps"] and kept["samples"] == 8
@@ -297,9 +297,9 @@ def test_tables_of_other_shops_do_not_take_each_others_place(run: Path) -> None:
         {"instance": ["la01", "la02", "la03", "la05"]},
     ]
     options = [one | {"samples": "2"} for one in asked]
-    tables = [ShopGaps().find(Asked(run, options=one))["table"] for one in options]
+    tables = [ShopGaps().evaluate(EvalRequest(run, options=one))["table"] for one in options]
     assert tables[0] == str(run / "shops/ft.json") and len(set(tables)) == 5
-    assert ShopGaps().find(Asked(run, options=options[2]))["table"] == tables[2]
+    assert ShopGaps().evaluate(EvalRequest(run, options=options[2]))["table"] == tables[2]
     assert [len(json.loads(Path(one).read_text())["instances"]) for one in tables] == [
         3,
         1,
@@ -311,8 +311,8 @@ def test_tables_of_other_shops_do_not_take_each_others_place(run: Path) -> None:
 
 def test_a_policy_no_better_than_chance_is_spoken_of(run: Path) -> None:
     """The rule that idles no machine is not a policy's chance: it is better."""
-    asked = Asked(run, options={"suite": ["la10x5"], "samples": "4"})
-    found = ShopGaps().find(asked)
+    asked = EvalRequest(run, options={"suite": ["la10x5"], "samples": "4"})
+    found = ShopGaps().evaluate(asked)
     names = ("best of 4", "random active, best of 4")
     assert found["mean_gaps"][names[0]] < found["mean_gaps"][names[1]]
     assert "no better than chance" not in "\n".join(ShopGaps().lines(asked, found))
@@ -322,26 +322,26 @@ def test_a_policy_no_better_than_chance_is_spoken_of(run: Path) -> None:
 
 
 def test_without_a_suite_a_run_is_judged_on_shops_like_those_it_was_trained_on(run: Path) -> None:
-    found = ShopGaps().find(Asked(run, episodes=5, options={"samples": "4"}))
+    found = ShopGaps().evaluate(EvalRequest(run, episodes=5, options={"samples": "4"}))
     assert len(found["instances"]) == 5 and found["shops"] == "random 3..4x2"
     assert {row["jobs"] for row in found["instances"]} == {3, 4} and found["seed"] == 4
     assert all(row["machines"] == 2 and row["best_known"] is None for row in found["instances"])
     # seed 4 again: the same shops
-    again = ShopGaps().judge(Asked(run, episodes=5, seed=4, options={"samples": "4"}))
+    again = ShopGaps().score(EvalRequest(run, episodes=5, seed=4, options={"samples": "4"}))
     assert [i["lower_bound"] for i in found["instances"]] == again.bounds
 
 
 @pytest.mark.usefixtures("pictures")
 def test_one_shop_has_its_schedule_and_a_picture(run: Path) -> None:
-    asked = Asked(run, options={"instance": ["ft06"], "samples": "30"})
-    found = ShopGaps().find(asked)
+    asked = EvalRequest(run, options={"instance": ["ft06"], "samples": "30"})
+    found = ShopGaps().evaluate(asked)
     (row,) = found["instances"]
     best = min(row["makespans"]["greedy"], row["makespans"]["best of 30"])
     assert check_schedule(classic("ft06"), row["schedule"]) == best
     assert (run / "gantt.png").read_bytes()[:4] == b"\x89PNG"
     assert "machine 0 |" in "\n".join(ShopGaps().lines(asked, found))
     last = (run / "shops/ft06.json").read_bytes()
-    best = ShopGaps().find(Asked(run, "best", options=asked.options))
+    best = ShopGaps().evaluate(EvalRequest(run, "best", options=asked.options))
     assert best["table"] == str(run / "shops/ft06-best.json")
     assert best["gantt"] == str(run / "gantt-best.png")
     assert (run / "shops/ft06.json").read_bytes() == last

@@ -1,0 +1,119 @@
+"""Environments of a run as it asks for them: several observations together, rewards in other form.
+
+An adapter in such a form has arrays of its own for what differs, made once as the adapter's are:
+whoever reads them there, compiled code too, needs to know nothing of it. Steps and episodes of
+another length are in `envs.making`, around each single environment.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tenfold.config.run import Run, Sign
+from tenfold.core.errors import ConfigError
+from tenfold.core.masks import refuse_unread
+from tenfold.core.protocols import EnvSpec
+from tenfold.core.registry import algorithm
+from tenfold.envs.adapter import Environments
+from tenfold.envs.making import make_environments
+from tenfold.memory.frames import FrameRing
+from tenfold.ops.rewards import SIGN, RewardForm
+
+
+def environments_of(run: Run, index: int = 0) -> Any:
+    """What actor number `index` of a run acts in."""
+    agent = run.agent.name
+    reads_masks = algorithm(agent).reads_masks
+    envs = make_environments(run.world, run.num_envs, run.seed, reads_masks, index * run.num_envs)
+    try:
+        refuse_unread(envs.spec, f"agent {agent}", reads_masks)
+        return FrameStackEnvs(envs, run.stacked) if run.stacked > 1 else envs
+    except BaseException:
+        envs.close()
+        raise
+
+
+def reward_form(run: Run, envs: Any) -> RewardForm | None:
+    """How the learner is given the rewards of these environments; None: as they are."""
+    if not run.shapes_rewards:
+        return None
+    if envs.component_names:
+        which = "normalize_reward" if run.normalize_reward else "clip_reward"
+        raise ConfigError(
+            which,
+            f"is not for rewards in components, such as {run.env}'s, which are learned from one by "
+            "one: leave it out.",
+        )
+    gamma = getattr(run.agent, "gamma", None)
+    if gamma is None and run.normalize_reward:
+        raise ConfigError(
+            "normalize_reward",
+            f"= true divides by the deviation of the discounted return, and {run.agent.name} has "
+            "no setting gamma: use clip_reward.",
+        )
+    clip = run.clip_reward
+    limit = SIGN if isinstance(clip, Sign) else clip
+    return RewardForm(envs.num_envs, gamma or 0.0, run.normalize_reward, limit)
+
+
+class EnvWrapper:
+    """An adapter in another form. What is not said here is the inner adapter's."""
+
+    def __init__(self, inner: Environments) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class FrameStackEnvs(EnvWrapper):
+    """Observations are the last `frames` of their episode, the oldest first; before an episode's
+    first stands that one again."""
+
+    def __init__(self, inner: Environments, frames: int) -> None:
+        super().__init__(inner)
+        self.frames, self.layout = frames, inner.layout.stacked(frames)
+        self.memory = FrameRing(frames, inner.layout, inner.num_envs)
+        self.obs = self.memory.seen
+        self.final_obs = np.zeros_like(self.obs)
+        self.memory.begin(inner.obs)
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(self.inner.spec, layout=self.layout)
+
+    def step(self, actions: np.ndarray) -> None:
+        inner = self.inner
+        inner.step(actions)
+        ended = inner.terminated | inner.truncated
+        if ended.any():
+            self.final_obs[ended, :-1] = self.obs[ended, 1:]
+            self.final_obs[ended, -1] = inner.final_obs[ended]
+        self.memory.push(ended, inner.skipped, inner.obs, inner.final_obs)
+
+    def state(self) -> dict[str, np.ndarray]:
+        own = {f"frames.{name}": value.copy() for name, value in self.memory.state().items()}
+        return self.inner.state() | own
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        exact = self.inner.restore(state)
+        if exact:
+            own = {name: state[f"frames.{name}"] for name in self.memory.state()}
+            self.memory.load_state(own)
+        else:
+            self.memory.begin(self.inner.obs)
+        return exact
+
+
+class RewardTransformEnvs(EnvWrapper):
+    """Rewards as the learner is to learn from them; episodes are told with their real returns."""
+
+    def __init__(self, inner: Environments, form: RewardForm) -> None:
+        super().__init__(inner)
+        self.form, self.reward = form, np.zeros_like(inner.reward)
+
+    def step(self, actions: np.ndarray) -> None:
+        inner = self.inner
+        inner.step(actions)
+        self.form.put(inner.reward, inner.terminated | inner.truncated, inner.skipped, self.reward)

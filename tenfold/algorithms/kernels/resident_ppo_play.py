@@ -1,0 +1,240 @@
+"""Acting of the device engine: a program plays some lanes of one seed for many steps, its policy in
+registers, and writes the rows of the rollout."""
+
+import triton.language as tl
+
+from tenfold.algorithms.kernels.resident_ppo_arrays import (
+    COINS,
+    GAMMA,
+    NORM_CLIP,
+    NORM_EPS,
+    NORMALS,
+    OBS_SCALE,
+    REWARD_SCALE,
+    arrays_of,
+    deviations,
+    rule,
+)
+from tenfold.ops.device import network, policy
+from tenfold.ops.device.episodes import load_state, renewed, rows_of, store_state
+from tenfold.ops.device.language import gpu_kernel
+
+SEVERAL = tl.constexpr(2)  # lanes: numbers of lanes are tensors, were there one alone
+
+
+@gpu_kernel
+def lanes_of(S: tl.constexpr):
+    """(numbers of this program's lanes, which of them there are)."""
+    lane = tl.program_id(0) * S.lanes + tl.arange(0, S.lanes)
+    return lane, lane < S.envs
+
+
+@gpu_kernel
+def seen(a, state, LANES: tl.constexpr, S: tl.constexpr):
+    """What lanes see, as their policy takes it [LANES, …]."""
+    width: tl.constexpr = S.task.obs
+    numbers, found = S.task.observe(state), ()
+    for j in tl.static_range(width):
+        x = numbers[j].to(tl.float32)
+        if S.normalizes:
+            mean, inverse = tl.load(a.norm + j), tl.load(a.norm + 2 * width + j)
+            clip = tl.load(a.rules + NORM_CLIP)
+            x = (x.to(tl.float64) - mean) * inverse
+            x = tl.minimum(tl.maximum(x, -clip), clip).to(tl.float32)
+        found = found + (x,)
+    return rows_of(found, SEVERAL, LANES, S.policy_net.pads[0], width)
+
+
+@gpu_kernel
+def allowed_of(state, LANES: tl.constexpr, S: tl.constexpr):
+    """Which options are allowed now [LANES, columns], not 0 where."""
+    P: tl.constexpr = S.actions
+    width: tl.constexpr = S.policy_net.pads[len(S.policy_net.pads) - 1]
+    if P.masked:
+        return rows_of(S.task.mask(state), SEVERAL, LANES, width, P.options)
+    else:
+        return tl.full((LANES, width), 1.0, tl.float32)
+
+
+@gpu_kernel
+def store_seen(target, row, rows, lane, there, S: tl.constexpr):
+    column = tl.arange(0, S.policy_net.pads[0])[None, :]
+    place = (row * S.envs + lane)[:, None] * S.task.obs + column
+    tl.store(target + place, rows, mask=there[:, None] & (column < S.task.obs))
+
+
+@gpu_kernel
+def store_allowed(a, row, allowed, lane, live, S: tl.constexpr):
+    P: tl.constexpr = S.actions
+    if P.masked:
+        column = tl.arange(0, allowed.shape[1])[None, :]
+        place = (row * S.envs + lane)[:, None] * P.options + column
+        mask = live[:, None] & (column < P.options)
+        tl.store(a.mask + place, (allowed != 0).to(tl.uint8), mask=mask)
+
+
+@gpu_kernel
+def note_empty(a, allowed, lane, live, S: tl.constexpr):
+    """Where a component has no allowed option, which the host refuses."""
+    P: tl.constexpr = S.actions
+    if S.refuses:
+        column, place = tl.arange(0, allowed.shape[1])[None, :], a.empty + tl.program_id(0) * 2
+        for c in tl.static_range(len(P.sizes)):
+            own = (column >= P.firsts[c]) & (column < P.firsts[c] + P.sizes[c]) & (allowed != 0)
+            none = live & (tl.sum(own.to(tl.int32), 1) == 0)
+            found = tl.max(tl.where(none, lane + 1, 0), 0).to(tl.int64)
+            tl.store(place, found, mask=found > 0)
+            tl.store(place + 1, found * 0 + c + 1, mask=found > 0)
+
+
+@gpu_kernel
+def bounded(number, d: tl.constexpr, S: tl.constexpr):
+    """A number of the action as the environment takes it."""
+    x = number.to(tl.float64)
+    low, high = x * 0.0 + S.low[d], x * 0.0 + S.high[d]
+    if S.squash:
+        return low + (high - low) * tl.sigmoid(2.0 * x)
+    return tl.minimum(tl.maximum(x, low), high)
+
+
+@gpu_kernel
+def for_task(chosen, real, S: tl.constexpr):
+    """The action as the task takes it: one tensor, or a tuple of several."""
+    reals: tl.constexpr = S.actions.reals
+    action = chosen
+    for d in tl.static_range(reals):
+        action = action + (bounded(real[d], d, S),)
+    return action[0] if S.alone else action
+
+
+@gpu_kernel
+def store_action(a, row, lane, live, chosen, real, log_p, S: tl.constexpr):
+    P: tl.constexpr = S.actions
+    reals: tl.constexpr = P.reals
+    place = row * S.envs + lane
+    for c in tl.static_range(len(P.sizes)):
+        tl.store(a.chosen + place * len(P.sizes) + c, chosen[c].to(tl.int64), mask=live)
+    for d in tl.static_range(reals):
+        tl.store(a.real + place * reals + d, real[d], mask=live)
+    tl.store(a.log_p + place, log_p, mask=live)
+
+
+@gpu_kernel
+def note_ended(a, ended, rounds, lane, ret, length, noted, S: tl.constexpr):
+    """Episodes that ended, where the oldest of this program's are overwritten; how many there are
+    then."""
+    number = noted + tl.cumsum(ended.to(tl.int64), 0) - 1
+    row = a.ended + (tl.program_id(0) * S.told + number % S.told) * 4
+    tl.store(row, (lane * 0 + rounds).to(tl.float64), mask=ended)
+    tl.store(row + 1, lane.to(tl.float64), mask=ended)
+    tl.store(row + 2, ret, mask=ended)
+    tl.store(row + 3, length.to(tl.float64), mask=ended)
+    return noted + tl.sum(ended.to(tl.int64), 0)
+
+
+@gpu_kernel(do_not_specialize=["count"])
+def play(arrays, count, S: tl.constexpr):
+    """So many steps of every lane, into the rows from the current one on."""
+    a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
+    N: tl.constexpr = S.policy_net
+    P: tl.constexpr = S.actions
+    lane, live = lanes_of(S)
+    layers, log_std = network.load(a.block + S.actions.reals, N), deviations(a, S)
+    state = load_state(a.state, lane, live, S.task.states, S.state_width)
+    length = tl.load(a.length + lane, mask=live, other=0)
+    episode = tl.load(a.episode + lane, mask=live, other=0)
+    ret = tl.load(a.ret + lane, mask=live, other=0.0)
+    stream = tl.load(a.lane_stream + lane, mask=live, other=0)
+    clock = a.clock + tl.program_id(0) * 2
+    row, rounds, noted = tl.load(clock), tl.load(clock + 1), tl.load(a.noted + tl.program_id(0))
+    coins, normals = tl.load(a.streams + COINS), tl.load(a.streams + NORMALS)
+    scale, gamma = rule(a, OBS_SCALE), rule(a, GAMMA)
+    reward_scale = tl.load(a.rules + REWARD_SCALE)
+    for _ in range(count):
+        rows = seen(a, state, S.lanes, S)
+        store_seen(a.obs, row, rows, lane, live, S)
+        allowed = allowed_of(state, S.lanes, S)
+        store_allowed(a, row, allowed, lane, live, S)
+        note_empty(a, allowed, lane, live, S)
+        output = network.forward(layers, rows * scale, N)[N.layers]
+        at = rounds * S.envs + lane
+        chosen, real, log_p = policy.draw(output, log_std, allowed, coins, normals, at, P)
+        store_action(a, row, lane, live, chosen, real, log_p, S)
+        state, won, terminated = S.task.advance(state, for_task(chosen, real, S))
+        length, ret, place = length + 1, ret + won, row * S.envs + lane
+        truncated = length >= S.task.limit
+        ended = (terminated | truncated) & live
+        tl.store(a.reward + place, (won * reward_scale).to(tl.float32), mask=live)
+        tl.store(a.discount + place, tl.where(terminated, 0.0, gamma), mask=live)
+        tl.store(a.boundary + place, ended.to(tl.float32), mask=live)
+        tl.store(a.weight + place, tl.where(live, 1.0, 0.0), mask=live)
+        store_seen(a.final, row, seen(a, state, S.lanes, S), lane, truncated & live, S)
+        row, rounds, episode = row + 1, rounds + 1, episode + ended.to(tl.int64)
+        if tl.sum(ended.to(tl.int32), 0) > 0:
+            noted = note_ended(a, ended, rounds, lane, ret, length, noted, S)
+            state = renewed(ended, S.task.begin(stream, episode), state, S.task.states)
+        length, ret = tl.where(ended, 0, length), tl.where(ended, 0.0, ret)
+    store_state(a.state, state, lane, live, S.task.states, S.state_width)
+    tl.store(a.length + lane, length, mask=live)
+    tl.store(a.episode + lane, episode, mask=live)
+    tl.store(a.ret + lane, ret, mask=live)
+    tl.store(clock, row)
+    tl.store(clock + 1, rounds)
+    tl.store(a.noted + tl.program_id(0), noted)
+
+
+@gpu_kernel
+def show(arrays, S: tl.constexpr):
+    """What is acted on next, into the row behind the rollout's last."""
+    a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
+    lane, live = lanes_of(S)
+    state = load_state(a.state, lane, live, S.task.states, S.state_width)
+    store_seen(
+        a.obs, tl.load(a.clock + tl.program_id(0) * 2), seen(a, state, S.lanes, S), lane, live, S
+    )
+
+
+@gpu_kernel
+def store_inverse(a, j, m2, count, width: tl.constexpr):
+    """1/√(σ² + ε) with σ² = M2/n."""
+    inverse = 1.0 / tl.sqrt(m2 / count + tl.load(a.rules + NORM_EPS))
+    tl.store(a.norm + 2 * width + j, inverse)
+
+
+@gpu_kernel
+def norm_update(arrays, S: tl.constexpr):
+    """What all lanes of a seed see now, into the running statistics, as `ops.moments.merged`."""
+    a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
+    width: tl.constexpr = S.task.obs
+    before, there = tl.load(a.norm_count), S.envs
+    total = (before + there).to(tl.float64)
+    for j in tl.static_range(width):
+        sum_ = tl.arange(0, S.lanes).to(tl.float64) * 0.0
+        square = sum_
+        mean, m2 = tl.load(a.norm + j), tl.load(a.norm + S.task.obs + j)
+        for block in range(S.blocks):
+            lane = block * S.lanes + tl.arange(0, S.lanes)
+            live = lane < S.envs
+            state = load_state(a.state, lane, live, S.task.states, S.state_width)
+            away = S.task.observe(state)[j].to(tl.float32).to(tl.float64) - mean
+            away = tl.where(live, away, 0.0)
+            sum_ += away
+            square += away * away
+        moved = tl.sum(sum_, 0) / there  # of the rows' mean from the one before
+        inside = tl.sum(square, 0) - moved * moved * there
+        m2 += inside + moved * moved * before.to(tl.float64) * there / total
+        tl.store(a.norm + j, mean + moved * there / total)
+        tl.store(a.norm + width + j, m2)
+        store_inverse(a, j, m2, total, width)
+    tl.store(a.norm_count, before + there)
+
+
+@gpu_kernel
+def norm_scale(arrays, S: tl.constexpr):
+    """What the kernels multiply by, from the moments: a resumed run has the same bits."""
+    a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
+    width: tl.constexpr = S.task.obs
+    count = tl.load(a.norm_count)
+    for j in tl.static_range(width):
+        if count > 0:
+            store_inverse(a, j, tl.load(a.norm + width + j), count.to(tl.float64), width)

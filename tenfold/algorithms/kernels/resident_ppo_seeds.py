@@ -1,0 +1,382 @@
+"""One seed or many on the GPU: what their runs hold as rows of the kernels' arrays, and a phase of
+all of them (a rollout, then its epochs) as one CUDA graph of small launches.
+
+`send` copies agents, rollouts and environments to the device and `fetch` back: checkpoints,
+evaluations and reports know nothing of it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.kernels import resident_ppo_arrays as r
+from tenfold.algorithms.kernels.ppo_arrays import DRAWS
+from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays, Shape
+from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
+from tenfold.algorithms.kernels.resident_ppo_learn import (
+    ORDERED,
+    apply,
+    close,
+    finish,
+    gradient,
+    reduce,
+    shuffle,
+    values,
+)
+from tenfold.algorithms.kernels.resident_ppo_play import norm_scale, norm_update, play, show
+from tenfold.algorithms.ppo import PPOAgent
+from tenfold.core.capture import capturing
+from tenfold.core.kernels import as_numbers
+from tenfold.engines.device import DeviceSeeds, Room, empty_rows
+from tenfold.engines.resident import PRECISIONS
+from tenfold.envs.adapter import Episode, StateEnvironments
+from tenfold.envs.device import device_task
+from tenfold.envs.mask_faults import no_option
+from tenfold.memory.rollout import RolloutBuffer
+from tenfold.ops.device.language import padded, words
+from tenfold.ops.device.network import NetShape
+from tenfold.ops.device.policy import PolicyShape
+from tenfold.ops.sampling import split_bits
+
+MOST_LANES = 32  # of a program that plays
+ROWS = 32  # of a minibatch that are in registers at a time
+PROGRAMS = 128  # that share a minibatch, of each network and all seeds together
+VALUING = 1024  # programs that find values
+WARPS = 4
+COLUMNS, TIME = 8, 128  # of a program that finishes rollouts
+TOLD = 65536  # episodes that are noted between two questions
+OF_ROLLOUT = (
+    "mask",
+    "chosen",
+    "real",
+    "log_p",
+    "next_value",
+    "reward",
+    "discount",
+    "boundary",
+    "weight",
+)
+WITH_NEXT = ("obs", "value")  # have one more row on the device
+OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
+
+
+class Seed(NamedTuple):
+    """What one run holds on the host."""
+
+    agent: PPOAgent
+    rollout: RolloutBuffer
+    envs: StateEnvironments
+
+
+def rules(agent: PPOAgent) -> np.ndarray:
+    """The settings that change no kernel, as numbers."""
+    config, norm, rule = agent.config, agent.norm, np.zeros(r.RULES)
+    network: Any = agent.online
+    given = {
+        r.GAMMA: config.gamma,
+        r.LAM: config.lam,
+        r.REWARD_SCALE: config.reward_scale,
+        r.OBS_SCALE: network.scale,
+        r.CLIP: config.clip,
+        r.VALUE_CLIP: config.value_clip or np.inf,
+        r.VALUE_WEIGHT: config.value_weight,
+        r.ENTROPY: config.entropy,
+        r.CLIP_NORM: config.clip_norm or np.inf,
+        r.ADAM_EPS: config.adam_eps,
+        r.TARGET_KL: config.target_kl or np.inf,
+        r.NORM_CLIP: norm.clip if norm else 0.0,
+        r.NORM_EPS: norm.epsilon if norm else 0.0,
+    }
+    for place, number in given.items():
+        rule[place.value] = number
+    rule[r.LR.value : r.LR.value + 4] = as_numbers(config.lr)
+    return rule
+
+
+def net_shape(network: Any, config: Any, precision: str) -> NetShape:
+    sizes = tuple(int(size) for size in network.sizes)
+    return NetShape.of(sizes, config.net.activation, PRECISIONS[precision])
+
+
+def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
+    """What the kernels are compiled for."""
+    agent, rollout, envs = seed
+    config, actions, online = agent.config, agent.actions, agent.online
+    network: Any = online
+    task, horizon, count = device_task(envs.name), len(rollout.obs), envs.num_envs
+    lanes = min(MOST_LANES, padded(count))
+    blocks = -(-count // lanes)
+    rows = -(-horizon * count // rollout.minibatches)
+    pieces = -(-rows // ROWS)
+    chunks = -(-pieces // max(1, PROGRAMS // seeds))
+    parts = -(-pieces // chunks)
+    stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
+    masked = rollout.mask.shape[-1] > 0
+    firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
+    return Shape(
+        task=task,
+        sources=task.sources,
+        state_width=envs.states.shape[1],
+        envs=count,
+        lanes=lanes,
+        blocks=blocks,
+        horizon=horizon,
+        low=actions.low,
+        high=actions.high,
+        squash=config.squash,
+        actions=PolicyShape(actions.sizes, firsts, actions.options, len(actions.low), masked),
+        alone=actions.numbers == 1,
+        refuses=masked and config.on_empty == "raise",
+        policy_net=net_shape(network.policy, config, precision),
+        value_net=net_shape(network.value, config, precision),
+        parameters=online.flat.numel(),
+        normalizes=agent.norm is not None,
+        scales=config.normalize_advantage,
+        stops=config.target_kl is not None,
+        schedule=int(as_numbers(config.lr)[0]),
+        minibatches=rollout.minibatches,
+        epochs=config.epochs,
+        rows=ROWS,
+        chunks=chunks,
+        parts=parts,
+        together=min(32, padded(parts, 1)),
+        stretch=stretch,
+        stretches=-(-online.flat.numel() // stretch),
+        bits=split_bits(horizon * count),
+        columns=COLUMNS,
+        time=min(TIME, padded(horizon, 1)),
+        told=max(64, TOLD // (seeds * blocks)),
+    )
+
+
+def room_of(seed: Seed, s: Shape) -> Room:
+    """Type and shape of what the device holds of a seed."""
+    held = {name: getattr(seed.rollout, name) for name in OF_ROLLOUT}
+    held |= {name: getattr(seed.envs, own) for name, own in OF_ENVS.items()}
+    obs, t, b = s.task.obs, s.horizon, s.envs
+    single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
+    return {name: (array.dtype, array.shape) for name, array in held.items()} | {
+        "block": (single, tuple(seed.agent.block.shape)),
+        "count": (whole, (2,)),
+        "clock": (whole, (s.blocks, 2)),
+        "noted": (whole, (s.blocks,)),
+        "ended": (double, (s.blocks, s.told, 4)),
+        "empty": (whole, (s.blocks, 2)),
+        "sums": (double, (7,)),
+        "norm_count": (whole, ()),
+        "norm": (double, (3, obs)),
+        "obs": (single, (t + 1, b, obs)),
+        "final": (single, (t, b, obs)),
+        "value": (single, (t + 1, b)),
+        "advantage": (single, (t, b)),
+        "target": (single, (t, b)),
+        "order": (np.dtype("int32"), (s.epochs, t * b)),
+        "moments": (double, (-(-b // s.columns), 2)),
+        "partial": (single, (s.parts, s.parameters)),
+        "squares": (single, (s.stretches,)),
+        "said": (single, (s.parts, 5)),
+        "going": (np.dtype("int32"), (s.epochs + 1,)),
+        "moved": (double, (s.epochs,)),
+    }
+
+
+class ResidentPolicies(DeviceSeeds):
+    """All seeds of a launch, some programs each."""
+
+    def __init__(
+        self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32", of: int = 0
+    ) -> None:
+        """`of`: as many seeds share the device, these by default."""
+        self.shape = shape_of(seeds[0], of or len(seeds), precision if device != "cpu" else "ieee")
+        super().__init__(seeds, device, self.shape.task)
+        self.row = self.valued = 0  # of the rollout: steps that are there, and those with values
+        self.graph: Any = None  # of a whole phase
+        agents, rollouts, envs = zip(*self.seeds, strict=True)
+        self.held = {
+            **{name: [getattr(each, name) for each in rollouts] for name in OF_ROLLOUT},
+            **{name: [getattr(each, own) for each in envs] for name, own in OF_ENVS.items()},
+        }
+        keys = [[agent.keys[purpose] for purpose in DRAWS] for agent in agents]
+        self.arrays = Arrays(
+            **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
+            rules=torch.from_numpy(rules(agents[0])).to(device),
+            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
+            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
+        )
+
+    def warm_up(self) -> None:
+        """Compiles the kernels and records a phase. What they do to empty arrays is forgotten, here
+        or when the seeds are sent."""
+        if self.device.type == "cuda":
+            self.phase()
+            self.graph = captured(self.phase)
+            for tensor in (self.arrays.sums, self.arrays.empty):
+                tensor.zero_()
+        self.compile_evaluation("greedy")
+
+    # to the device and back
+
+    def send(self, steps: list[int], rounds: list[int]) -> None:
+        """What the seeds hold on the host, onto the device."""
+        self.send_held()
+        a = self.arrays
+        for name in WITH_NEXT:
+            rows = [getattr(rollout, name) for _, rollout, _ in self.seeds]
+            getattr(a, name)[:, :-1] = torch.from_numpy(np.stack(rows)).to(self.device)
+        a.count.copy_(torch.from_numpy(np.stack([agent.count for agent, _, _ in self.seeds])))
+        self.row = self.valued = int(self.seeds[0].rollout.count[0])
+        a.clock[..., 0] = self.row
+        a.clock[..., 1] = torch.tensor(rounds, device=self.device)[:, None]
+        a.noted.zero_()
+        if self.shape.normalizes:
+            norms: list[Any] = [agent.norm for agent, _, _ in self.seeds]
+            a.norm.copy_(torch.from_numpy(np.stack([norm.moments for norm in norms])))
+            a.norm_count.copy_(torch.tensor([int(norm.count[0]) for norm in norms]))
+            self.launch(norm_scale, ())
+
+    def fetch(self) -> None:
+        """What the seeds hold on the host becomes what it is on the device."""
+        self.find_values()
+        self.fetch_networks()
+        self.fetch_held()
+        for name in WITH_NEXT:
+            own = getattr(self.arrays, name)[:, :-1].cpu().numpy()
+            for (_, rollout, _), rows in zip(self.seeds, own, strict=True):
+                getattr(rollout, name)[...] = rows
+        for _, rollout, _ in self.seeds:
+            rollout.count[0] = self.row
+
+    def fetch_networks(self) -> None:
+        """Parameters and moments alone, for who acts or looks."""
+        self.fetch_blocks()
+        a = self.arrays
+        counts, norms, seen = a.count.cpu().numpy(), a.norm.cpu().numpy(), a.norm_count.tolist()
+        for i, (agent, _, _) in enumerate(self.seeds):
+            agent.count[:] = counts[i]
+            if agent.norm:
+                agent.norm.moments[...] = norms[i]
+                agent.norm.count[0] = seen[i]
+
+    # phases
+
+    def rounded(self, rounds: int) -> int:
+        """As many as are best launched together, near so many: whole phases."""
+        left = self.shape.horizon - self.row
+        return left + max(rounds - left, 0) // self.shape.horizon * self.shape.horizon
+
+    def advance(self, rounds: int) -> None:
+        """So many rounds of every seed; a full rollout is learned from at once."""
+        while rounds:
+            if self.row == 0 and rounds >= self.shape.horizon:
+                self.whole_phase()
+                rounds -= self.shape.horizon
+                continue
+            count = min(rounds, self.shape.horizon - self.row)
+            self.play_rows(count)
+            self.row += count
+            rounds -= count
+            if self.row == self.shape.horizon:
+                self.find_values()
+                self.learn()
+                self.row = self.valued = 0
+
+    def whole_phase(self) -> None:
+        if self.device.type != "cuda":
+            self.phase()
+        elif self.graph is None:
+            self.phase()  # compiles what is not compiled yet
+            self.graph = captured(self.phase)
+        else:
+            self.graph.replay()
+
+    def phase(self) -> None:
+        self.play_rows(self.shape.horizon)
+        self.value_rows(0, self.shape.horizon)
+        self.learn()
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *given: Any) -> None:
+        # loads of the next rows are not worth the registers that they take
+        options = {"num_warps": WARPS, "num_stages": 1}
+        kernel[(*grid, len(self.seeds))](self.arrays, *given, self.shape, **options)
+
+    def play_rows(self, count: int) -> None:
+        """Steps of a rollout. Running statistics learn from every one before the next."""
+        grid = (self.shape.blocks,)
+        if not self.shape.normalizes:
+            self.launch(play, grid, count)
+            return
+        for _ in range(count):
+            self.launch(play, grid, 1)
+            self.launch(norm_update, ())
+
+    def find_values(self) -> None:
+        """Of the rows that have none yet."""
+        if self.valued < self.row:
+            self.value_rows(self.valued, self.row)
+            self.valued = self.row
+
+    def value_rows(self, first: int, last: int) -> None:
+        """Of the rows first … last − 1, and of what follows a full rollout."""
+        s = self.shape
+        if last == s.horizon:
+            self.launch(show, (s.blocks,))
+            last += 1
+        groups = max(1, min(last - first, VALUING // (s.blocks * len(self.seeds))))
+        self.launch(values, (s.blocks, groups), first, last)
+
+    def learn(self) -> None:
+        s = self.shape
+        self.launch(shuffle, (-(-s.horizon * s.envs // ORDERED.value), s.epochs))
+        self.launch(finish, (-(-s.envs // s.columns),))
+        for number in range(s.epochs * s.minibatches):
+            self.launch(gradient, (2 * s.parts,), number)
+            self.launch(reduce, (s.stretches,), number)
+            self.launch(apply, (s.stretches,), number)
+        self.launch(close, ())
+
+    def finished(self) -> list[list[Episode]]:
+        """The episodes of each seed that ended since the last call, the latest of them where there
+        are very many, each with the step it ended at."""
+        if self.shape.refuses:
+            self.refuse_empty()
+        noted = self.arrays.noted.cpu().clone().numpy()
+        self.arrays.noted.zero_()
+        rows = self.arrays.ended[:, :, : min(self.shape.told, int(noted.max()))].cpu().numpy()
+        envs, found = self.shape.envs, []
+        for own, counts in zip(rows, noted, strict=True):
+            each = np.concatenate([part[:n] for part, n in zip(own, counts, strict=True)])
+            each = each[np.lexsort((each[:, 1], each[:, 0]))]
+            found.append(
+                [
+                    Episode(int(lane), ret, int(length), step=int(rounds) * envs)
+                    for rounds, lane, ret, length in each.tolist()
+                ]
+            )
+        return found
+
+    def refuse_empty(self) -> None:
+        """An error where a component had no allowed option."""
+        found = self.arrays.empty.amax((0, 1)).tolist()
+        if found[0]:
+            one = self.seeds[0]
+            place = f"{one.envs.name}, environment {found[0] - 1}"
+            raise no_option(place, one.agent.mask_form, found[1] - 1)
+
+    def launcher(self, how: str) -> Callable[..., None]:
+        shapes = (sampled if how == "sampled" else greedy, self.episodes, self.shape)
+
+        def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
+            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=WARPS)
+
+        return launch
+
+
+def captured(work: Callable[[], None]) -> Any:
+    """A CUDA graph of the launches that `work` makes; it does not run them."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with capturing(graph):
+        work()
+    return graph

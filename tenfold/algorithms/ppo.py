@@ -1,0 +1,355 @@
+"""Proximal policy optimisation (Schulman et al., 2017), the plain reference that every faster
+engine is held to. From top to bottom: the agent (networks, acting, loss), then a learning phase.
+
+Actions are any mixture of masked discrete components and numbers with one joint log-probability
+(`nets.action_distribution`). A policy with a memory learns from whole sequences (`nets.recurrent`);
+one without a memory has states of width 0. Settings are in `ppo_settings`, the learner in
+`ppo_learner`, evaluations and export in `ppo_policy`, rare options in `ppo_variants`.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.agent import FlatAgent, Tensors
+from tenfold.algorithms.ppo_policy import PolicyInference
+from tenfold.algorithms.ppo_settings import PPO
+from tenfold.algorithms.ppo_variants import ComponentRecord, counterfactual_rows, old_outputs
+from tenfold.config.options import value_at
+from tenfold.core.layout import ObsLayout
+from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.core.spaces import PolicyActions
+from tenfold.core.system import Clock
+from tenfold.engines.compiled import Compiled
+from tenfold.engines.plain import AutogradEngine
+from tenfold.envs.adapter import Environments
+from tenfold.memory.graphs import pack
+from tenfold.memory.rollout import RolloutBuffer
+from tenfold.memory.staging import Staging
+from tenfold.nets.action_distribution import make_distribution, make_network, refusals_to_user
+from tenfold.nets.q_network import fit_encoder
+from tenfold.nets.recurrent import sequences
+from tenfold.ops.sampling import shuffle
+from tenfold.ops.surrogate import KL
+
+ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
+LEARNED_FROM = ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
+
+
+class PPOAgent(FlatAgent, PolicyInference):
+    """Policy and value network, Adam's moments, the count of updates, the observations' running
+    mean and deviation."""
+
+    config: PPO
+    reads_masks = True
+
+    def __init__(
+        self,
+        config: PPO,
+        layout: ObsLayout,
+        actions: PolicyActions,
+        seed: int,
+        device: str = "cpu",
+        components: int = 0,
+    ) -> None:
+        """`components` of the rewards, where they come in some: each has a value of its own,
+        besides the total's."""
+        self.config = replace(config, net=fit_encoder(config.net, layout))
+        self.config.check_spaces(layout, actions, components)
+        self.layout, self.actions, self.components = layout, actions, components
+        if config.normalize_obs:
+            self.normalise(layout, self.config.net.encoder)
+        scale = 1.0 if self.norm else layout.scale
+        self.online = make_network(self.config, layout, actions, scale, components)
+        self.online.initialise(seed, config.std)
+        self.online.to(device)
+        self.block = torch.zeros(4, self.online.flat.numel(), device=device)
+        self.online.flatten(self.block[ONLINE], self.block[GRAD])
+        self.mean, self.square = self.block[MEAN], self.block[SQUARE]
+        self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
+        self.device, self.seed = self.online.flat.device, seed
+        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.distribution = make_distribution(self.online, self.config, actions)
+
+    # acting
+
+    def normalised(self, rows: np.ndarray) -> np.ndarray:
+        """Encoded observations as the networks take them."""
+        if self.norm is None:
+            return rows
+        return self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
+
+    def to_net(self, rows: np.ndarray | torch.Tensor) -> Any:
+        """Rows as the network takes them: a tensor, or packed graphs."""
+        tensor = torch.as_tensor(rows).to(self.device)
+        if self.layout.graph:
+            return pack(tensor, self.layout.graph)
+        return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
+
+    def tensors(self, *arrays: np.ndarray) -> list[torch.Tensor]:
+        return [torch.from_numpy(array).to(self.device) for array in arrays]
+
+    def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
+        return self.tensors(mask)[0] if mask is not None and mask.shape[-1] else None
+
+    def draws(self, size: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform numbers [size, C] and normal ones [size, D] of the rows from `first` on."""
+        c, d = len(self.actions.sizes), len(self.actions.low)
+        u, noise = np.empty((size, c)), np.empty((size, d), np.float32)
+        fill_uniform(self.keys[Purpose.ACTION], first * c, u.reshape(-1))
+        fill_normal(self.keys[Purpose.NOISE_ACT], first * d, noise.reshape(-1))
+        return u, noise
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers that the networks remember of an environment: the policy's, then the value's."""
+        return self.online.hidden_size
+
+    def no_state(self, size: int) -> np.ndarray:
+        """What is remembered where episodes begin."""
+        return np.zeros((size, self.hidden_size), np.float32)
+
+    def explore(
+        self,
+        rows: np.ndarray,
+        mask: np.ndarray | None,
+        rounds: int,
+        state: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, ...]:
+        """(components [B, C], numbers [B, D], joint log-probability [B], value [B], next state
+        [B, S]) for normalised rows; `rounds` counts calls and addresses the draws."""
+        before = self.no_state(len(rows)) if state is None else state
+        before, *draws = self.tensors(before, *self.draws(len(rows), rounds * len(rows)))
+        with torch.no_grad(), refusals_to_user():
+            acted = self.distribution.act(self.to_net(rows), before, self.mask_of(mask), *draws)
+        return tuple(tensor.cpu().numpy() for tensor in acted)
+
+    def values(self, rows: np.ndarray, state: np.ndarray | None = None) -> np.ndarray:
+        """Values [B] (or [B, columns]) of normalised rows."""
+        (before,) = self.tensors(self.no_state(len(rows)) if state is None else state)
+        with torch.no_grad():
+            return self.online.values(self.to_net(rows), before).cpu().numpy()
+
+    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """As the environments take them; squashed numbers become tanh of what was drawn, within the
+        bounds."""
+        return self.actions.for_env(chosen, self.bounded(real))
+
+    def bounded(self, real: np.ndarray) -> np.ndarray:
+        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they
+        are."""
+        if not self.config.squash:
+            return real
+        low, high = np.array(self.actions.low), np.array(self.actions.high)
+        return low + (high - low) * 0.5 * (np.tanh(real) + 1)
+
+    def exploring(self, step: int) -> dict[str, float]:
+        """What sets the exploration at this step, for the metrics: the mean deviation of continuous
+        actions, where it is one for all observations."""
+        if not self.actions.low or self.layout.graph:
+            return {}
+        return {"std": float(self.online.log_std.detach().exp().mean())}
+
+    # learning
+
+    def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """L = −mean min(r·A, clip(r, 1 ± ε)·A) + c_v·½·mean (V − R)² − c_e·mean H, with
+        r = π(a) / π_old(a), of a minibatch; and the policy's loss, the value's, entropy, KL
+        divergence from the acting policy and share of clipped ratios. Means are weighted."""
+        config = self.config
+        weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
+        log_p, entropy, value, *exact_kl = self.distribution.compare(batch)
+        log_ratio = log_p - batch["log_p"]
+        ratio, advantage = log_ratio.exp(), batch["advantage"]
+        clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
+        surrogate = torch.minimum(ratio * advantage, clipped_ratio * advantage).sum(-1)
+        policy_loss = -(weight * surrogate).sum()
+
+        target, old = batch["target"], batch["value"]
+        error = (value - target).square()
+        if limit := config.value_clip:
+            moved = old + (value - old).clamp(-limit, limit)
+            error = torch.maximum(error, (moved - target).square())
+        value_loss = 0.5 * (weight * (error if error.dim() == 1 else error.mean(-1))).sum()
+        mean_entropy = (weight * entropy).sum()
+        loss = policy_loss + config.value_weight * value_loss - config.entropy * mean_entropy
+        if self.online.critic is not None:  # of counterfactual baselines
+            q = self.online.critic(self.with_action(batch)).squeeze(-1)
+            loss = loss + config.value_weight * 0.5 * (weight * (q - target).square()).sum()
+        with torch.no_grad():
+            joint = log_ratio.sum(-1)
+            kl = exact_kl[0] if exact_kl else joint.exp() - 1 - joint
+            clipped = (weight * ((ratio - 1).abs() > config.clip).float().mean(-1)).sum()
+            statistics = [policy_loss, value_loss, mean_entropy, (weight * kl).sum(), clipped]
+            return loss, torch.stack(statistics)
+
+    def with_action(self, batch: Tensors) -> torch.Tensor:
+        """What a critic is given: observation and one-hot action side by side."""
+        one_hot = self.distribution.heads.one_hot(batch["chosen"])  # type: ignore[union-attr]
+        return torch.cat([self.online.scaled(batch["obs"]), one_hot], -1)  # type: ignore[operator]
+
+    def unchecked(self) -> "PPOAgent":
+        """The same agent, which looks for no bad values in masks and actions: acting did that."""
+        other = copy.copy(self)
+        other.distribution = self.distribution.unchecked(self.online)
+        return other
+
+    # state
+
+    def state(self) -> Tensors:
+        moments = {"mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
+        return self.policy_state() | moments
+
+    def load_state(self, state: Tensors) -> None:
+        self.load(self.state(), state)
+
+
+class PlainPPO(AutogradEngine):
+    """Acts into the rollout's current row; learns from a full rollout, epoch by epoch."""
+
+    names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
+
+    def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Environments) -> None:
+        self.agent, self.rollout, self.envs = agent, rollout, envs
+        self.sums = np.zeros(len(self.names) + 1)  # of the statistics, and the number of updates
+        self.per_phase = agent.config.epochs * rollout.minibatches
+        names = (*LEARNED_FROM, *(("boundary",) if rollout.hidden_size else ()))
+        names += ("mask",) if rollout.mask.shape[-1] else ()
+        self.rows: Tensors = {
+            name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1) for name in names
+        }
+        self.start_states = torch.from_numpy(rollout.start_states).flatten(0, 1)
+        self.extra_rows: Tensors = {}  # found once a phase, by the policy that acted
+        self.staging = Staging(agent.device)
+        parts, count = rollout.minibatches, rollout.order.size
+        self.bounds = [count * part // parts for part in range(parts + 1)]
+        self.components = ComponentRecord(agent, rollout, envs) if envs.component_names else None
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments' current observations, noted in the rollout."""
+        rollout, envs = self.rollout, self.envs
+        t = int(rollout.count[0])
+        rollout.obs[t] = self.agent.normalised(envs.obs)
+        if envs.mask is not None:
+            rollout.mask[t] = envs.mask
+            self.agent.require_options(envs.mask, envs.place)
+        acted = self.sample_action(rollout.obs[t], envs.mask, rounds)
+        rollout.chosen[t], rollout.real[t], rollout.log_p[t], rollout.value[t], after = acted
+        rollout.next_hidden[:] = after
+        return self.agent.for_env(rollout.chosen[t], rollout.real[t])
+
+    def sample_action(
+        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
+    ) -> tuple[np.ndarray, ...]:
+        return self.agent.explore(rows, mask, rounds, self.rollout.hidden)
+
+    def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
+        return self.agent.values(rows, state)
+
+    def store(self) -> None:
+        """What the step brought; at a time limit the value of the final observation. The running
+        statistics learn here and not in acting, so that choosing an action again changes
+        nothing."""
+        envs, rollout = self.envs, self.rollout
+        t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
+        if envs.truncated.any():
+            values = self.values(self.agent.normalised(envs.final_obs), rollout.next_hidden)
+            rollout.next_value[t][envs.truncated] = values[envs.truncated]
+        if self.agent.norm:
+            self.agent.norm.update(envs.obs.reshape(envs.num_envs, -1))
+
+    def update(self, step: int, clock: Clock) -> None:
+        """A whole learning phase."""
+        clock.start()
+        self.finish()
+        clock.lap("sample")
+        self.learn(0, self.per_phase, step)
+        clock.lap("update")
+
+    def finish(self) -> None:
+        """Advantages of a full rollout, which can be learned from until the next step is stored."""
+        if self.components:
+            self.components.note()
+        rows = self.agent.normalised(self.envs.obs)
+        self.rollout.finish(self.values(rows, self.rollout.hidden))
+        if self.agent.layout.graph:
+            self.extra_rows = {"old_output": old_outputs(self.agent, self.rows["obs"])}
+        elif self.agent.online.critic is not None:
+            self.extra_rows = counterfactual_rows(self.agent, self.rows, self.rollout.normalize)
+
+    def learn(self, first: int, last: int, step: int) -> bool:
+        """Updates number first … last − 1 of the phase; False where the policy has moved far enough
+        and the phase ends."""
+        agent, target_kl, parts = self.agent, self.agent.config.target_kl, self.rollout.minibatches
+        for number in range(first, last):
+            part = number % parts
+            if part == 0:
+                shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
+                agent.count[1] += 1
+                self.epoch_kl = 0.0
+            self.epoch_kl += self.update_once(part, step) / parts
+            if target_kl and part == parts - 1 and self.epoch_kl > target_kl:
+                return False
+        return True
+
+    def update_once(self, part: int, step: int) -> float:
+        """One gradient step from one minibatch; returns its KL divergence."""
+        lr = value_at(self.agent.config.lr, step)
+        [(_, statistics)], norm = self.descend(lr, [(self.minibatch(part),)])
+        numbers = [*statistics.tolist(), float(norm), 1.0]
+        self.sums += numbers
+        return numbers[KL]
+
+    def minibatch(self, part: int) -> Tensors:
+        batch = self.gather(part)
+        return batch | {"obs": self.network_input(batch)}
+
+    def gather(self, part: int) -> Tensors:
+        """The rows of a minibatch, observations as they lie in the rollout."""
+        numbers = self.rollout.order[self.bounds[part] : self.bounds[part + 1]]
+        index = torch.from_numpy(self.rollout.rows_of(numbers))
+        batch = dict(self.staging.send({**self.rows, **self.extra_rows}, index))
+        if self.rollout.hidden_size:
+            states = self.start_states[torch.from_numpy(numbers)]
+            batch["state"] = states.to(self.agent.device)
+        for name in ("advantage", "log_p"):  # of each component, or one for all
+            batch[name] = batch[name] if name in self.extra_rows else batch[name][:, None]
+        return batch
+
+    def network_input(self, batch: Tensors) -> Any:
+        """A minibatch's observations as the network takes them: rows, or whole sequences."""
+        rows = self.agent.to_net(batch["obs"])
+        if not self.rollout.hidden_size:
+            return rows
+        boundary = batch["boundary"].view(self.rollout.sequence_length, -1)
+        return sequences(rows, boundary, batch["state"])
+
+    def statistics(self) -> dict[str, float]:
+        return super().statistics() | (self.components.statistics() if self.components else {})
+
+    def state(self) -> Tensors:
+        return super().state() | (self.components.state() if self.components else {})
+
+    def load_state(self, state: Tensors) -> None:
+        super().load_state(state)
+        if self.components:
+            self.components.load_state(state)
+
+
+class CompiledPPO(Compiled, PlainPPO):
+    """As the plain engine, but gradient and step are one compiled call."""
+
+    def unchecked_agent(self) -> Any:
+        return self.agent.unchecked()
+
+    def examples(self) -> Iterator[tuple[Any, ...]]:
+        """A minibatch of zeros of each size; there may be two."""
+        self.rollout.weight[:] = 1
+        sizes = {self.bounds[p + 1] - self.bounds[p]: p for p in range(self.rollout.minibatches)}
+        for part in sorted(sizes.values()):
+            yield (self.minibatch(part),)
+        self.rollout.weight[:] = 0

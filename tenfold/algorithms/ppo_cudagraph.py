@@ -1,0 +1,294 @@
+"""Policy gradients whose updates are CUDA graphs: a rollout goes to the GPU once, up to eight
+minibatches are one launch, and between them goes nothing but the order of the rows. Acting is one
+launch too.
+
+A policy that remembers learns from whole sequences: the same rows in another order, and the states
+in front of them. The recurrence is recorded step by step, so that longer sequences are fewer
+minibatches a launch. What is remembered while acting is the rollout's, and goes with every row.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.agent import Tensors
+from tenfold.algorithms.ppo import PlainPPO, PPOAgent
+from tenfold.config.options import value_at
+from tenfold.core.random import Purpose
+from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.memory.rollout import ACTED, RolloutBuffer
+from tenfold.memory.staging import Shapes, StagingBuffer
+from tenfold.ops.sampling import shuffle
+from tenfold.ops.surrogate import KL
+
+NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
+INPUTS = ("obs", "boundary")  # what networks are given of a row
+
+
+class GraphPPO(Captured, PlainPPO):
+    """As the plain engine; statistics stay on the GPU until they are logged."""
+
+    def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Any) -> None:
+        super().__init__(agent, rollout, envs)
+        device = agent.device
+        self.sums = torch.zeros(len(self.names) + 1, dtype=torch.float64, device=device)
+        self.shares = torch.ones(len(self.names) - 1, device=device)
+        self.far = torch.zeros((), dtype=torch.float64, device=device)  # moved in this epoch
+        self.columns, width = {}, 0
+        for name in NUMBERS:
+            size = self.rows[name].flatten(1).shape[1] if self.rows[name].dim() > 1 else 1
+            self.columns[name] = (width, width + size)
+            width += size
+        count = len(self.rows["obs"])
+        shapes: Shapes = {
+            name: (tuple(rows.shape), rows.numpy().dtype)
+            for name, rows in self.rows.items()
+            if name not in NUMBERS
+        }
+        self.phase = StagingBuffer(
+            device, {"numbers": ((count, width), np.float32), **shapes}, depth=1
+        )
+        # of counterfactual baselines
+        self.static: Tensors = {}
+        if agent.online.critic is not None:
+            parts = (count, len(agent.actions.sizes))
+            self.static = {n: torch.zeros(parts, device=device) for n in ("advantage", "log_p")}
+        self.most = max(1, MOST // rollout.sequence_length)  # minibatches of a graph
+        self.row_indices = rollout.rows_of(np.arange(rollout.order.size)).reshape(
+            rollout.sequence_length, -1
+        )
+        self.sent = self.make_sent()
+        self.acting = self.make_acting()
+        self.shape = self.kernel_shape()
+
+    def make_sent(self) -> StagingBuffer:
+        """What minibatches are given."""
+        sizes, rollout = np.diff(self.bounds), self.rollout
+        self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
+        rows = self.size * rollout.sequence_length
+        shapes: Shapes = {"index": ((rows,), np.int64), "lr": ((), np.float32)}
+        shapes |= {
+            "state": ((self.size, rollout.hidden_size), np.float32),
+            "before": ((), np.float32),
+        }
+        if self.uneven:
+            shapes["there"] = (rows,), np.float32
+        return StagingBuffer(
+            self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2
+        )
+
+    def unchecked_agent(self) -> Any:
+        return self.agent.unchecked()
+
+    def changed(self) -> list[torch.Tensor]:
+        return [*super().changed(), self.far]
+
+    def record(self) -> None:
+        """Minibatches, as many as make an epoch, and acting."""
+        left = self.rollout.minibatches
+        while left:
+            count = at_once(left, self.most)
+            self.record_all("learn", self.sent, self.minibatches(count), count)
+            left -= count
+        self.record_all("act", self.acting[0], self.act_there)
+        self.record_all("value", self.acting[0], self.value_there)
+
+    # learning
+
+    def finish(self) -> None:
+        """The rollout goes to the GPU."""
+        super().finish()
+        (here,) = self.phase.open()
+        for name, rows in self.rows.items():
+            if name in self.columns:
+                own = here["numbers"][:, slice(*self.columns[name])]
+                own[...] = rows.numpy().reshape(own.shape)
+            else:
+                here[name][...] = rows.numpy()
+        self.phase.send()
+        for name, own in self.static.items():
+            own.copy_(self.extra_rows[name])
+
+    def learn(self, first: int, last: int, step: int) -> bool:
+        agent, parts, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
+        lr = value_at(agent.config.lr, step)
+        while first < last:
+            part = first % parts
+            if part == 0:
+                shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
+                agent.count[1] += 1
+                self.far.zero_()
+            now = at_once(min(parts - part, last - first), self.most)
+            self.send_order(part, now, lr)
+            self.replay_graph("learn", self.sent, self.minibatches(now), now)
+            agent.updates += now
+            first += now
+            if target_kl and part + now == parts and float(self.far) > target_kl:
+                return False
+        return True
+
+    def send_order(self, part: int, count: int, lr: float) -> None:
+        """Which sequences the minibatches from number `part` on are made of, and what was
+        remembered in front of them. Shorter minibatches are filled up with rows that do not
+        count."""
+        here, before = self.sent.open(), self.agent.updates
+        numbers = np.empty(self.size, np.int64)
+        for k in range(count):
+            own = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
+            numbers[: len(own)], numbers[len(own) :] = own, own[0]
+            here[k]["index"][...] = self.row_indices[:, numbers].ravel()
+            here[k]["state"][...] = self.start_states.numpy()[numbers]
+            if self.uneven:
+                here[k]["there"].reshape(-1, self.size)[...] = np.arange(self.size) < len(own)
+            here[k]["lr"][...], here[k]["before"][...] = lr, before + k
+
+    def minibatches(self, count: int) -> Any:
+        """So many of them as they are recorded."""
+
+        def work() -> None:
+            for k in range(count):
+                self.update_there(k)
+
+        return work
+
+    def update_there(self, k: int) -> None:
+        """Minibatch number k of those that were sent, as it is recorded."""
+        sent = self.sent.there[k]
+        [statistics] = self.descend_by([k])
+        self.finish_update(sent, statistics[None], self.shares)
+        if self.agent.config.target_kl:
+            self.far.add_(statistics[KL].double() / self.rollout.minibatches)
+
+    def differentiate(self, inputs: Any) -> Any:
+        """Of minibatch number `inputs`; beside the derivatives the statistics."""
+        if self.shape is None:
+            loss, statistics = self.learning.loss(self.minibatch_there(inputs))
+            return [loss], None, statistics
+        from tenfold.ops.device.policy_loss import PolicyRows, policy_derivative  # needs Triton
+
+        sent, phase, online = self.sent.there[inputs], self.phase.there[0], self.agent.online
+        output, value = online(self.input_there(inputs))
+        rows = PolicyRows(
+            sent["index"],
+            sent["there"] if self.uneven else value,
+            phase["numbers"],
+            phase["chosen"],
+            phase["mask"] if self.shape.masked else value,
+        )
+        by_output, by_value, by_spread, statistics = policy_derivative(
+            output, value, online.log_std, rows, self.offsets, self.shape
+        )
+        if not self.shape.reals:
+            return [output, value], [by_output, by_value], statistics
+        return [output, value, online.log_std], [by_output, by_value, by_spread], statistics
+
+    def kernel_shape(self) -> Any:
+        """What the loss's kernel is compiled for; None where autograd has to do it."""
+        agent, settings = self.agent, self.agent.config
+        if (
+            not self.by_kernels
+            or agent.online.critic is not None
+            or agent.distribution.gates is not None
+            or self.rows["value"].dim() > 1
+            or (settings.squash and settings.entropy > 0)
+        ):
+            return None
+        from tenfold.ops.device.policy_loss import PolicyLossShape, head_offsets
+
+        shape = PolicyLossShape(
+            tuple(agent.actions.sizes),
+            len(agent.actions.low),
+            "mask" in self.rows,
+            self.uneven,
+            settings.clip,
+            settings.value_clip or 0.0,
+            settings.value_weight,
+            settings.entropy,
+        )
+        self.offsets = head_offsets(shape, agent.device)
+        return shape
+
+    def minibatch_there(self, k: int) -> Tensors:
+        sent, rows = self.sent.there[k], self.phase.there[0] | self.static
+        found = {
+            name: value.index_select(0, sent["index"])
+            for name, value in rows.items()
+            if name not in INPUTS
+        }
+        numbers = found.pop("numbers")
+        for name, (start, end) in self.columns.items():
+            own = numbers[:, start:end]
+            flat = self.rows[name].dim() == 1 and name not in ("log_p", "advantage")
+            found.setdefault(name, own.squeeze(1) if flat else own)
+        if self.uneven:
+            found["weight"] = found["weight"] * sent["there"]
+        return found | {"obs": self.input_there(k)}
+
+    def input_there(self, k: int) -> Any:
+        """What the network is given of minibatch number k."""
+        sent, phase = self.sent.there[k], self.phase.there[0]
+        rows = {n: phase[n].index_select(0, sent["index"]) for n in INPUTS if n in phase}
+        return self.network_input(rows | {"state": sent["state"]})
+
+    # acting
+
+    def sample_action(
+        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
+    ) -> tuple[np.ndarray, ...]:
+        agent = self.agent
+        u, noise = agent.draws(len(rows), rounds * len(rows))
+        parcel, results = self.acting
+        (here,) = parcel.open()
+        here["rows"][...], here["state"][...] = rows, self.rollout.hidden
+        here["u"][...], here["noise"][...] = u, noise
+        if "mask" in here:
+            here["mask"][...] = mask
+        self.replay_graph("act", parcel, self.act_there)
+        self.wait()
+        if not np.isfinite(results["log_p"].numpy()).all():  # the agent says what is wrong
+            return agent.explore(rows, mask, rounds, self.rollout.hidden)
+        acted = tuple(value.numpy() for value in results.values())
+        return acted if self.rollout.hidden_size else (*acted, self.rollout.hidden)
+
+    def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
+        parcel, results = self.acting
+        (here,) = parcel.open()
+        here["rows"][...], here["state"][...] = rows, state
+        self.replay_graph("value", parcel, self.value_there)
+        self.wait()
+        return results["value"].numpy()
+
+    def make_acting(self) -> tuple[StagingBuffer, Tensors]:
+        """What acting is given, and where its results arrive."""
+        rollout, envs = self.rollout, self.rollout.obs.shape[1]
+        arrays = {"rows": rollout.obs[0], "state": rollout.hidden}
+        if rollout.mask.shape[-1]:
+            arrays["mask"] = rollout.mask[0]
+        shapes: Shapes = {name: (a.shape, a.dtype) for name, a in arrays.items()}
+        shapes["u"] = (envs, rollout.chosen.shape[2]), np.float64
+        shapes["noise"] = (envs, rollout.real.shape[2]), np.float32
+        arrays = {name: getattr(rollout, name)[0] for name in ACTED}
+        if rollout.hidden_size:
+            arrays["next_hidden"] = rollout.next_hidden
+        like = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        results = {name: self.host(*a.shape, dtype=a.dtype) for name, a in like.items()}
+        return StagingBuffer(self.agent.device, shapes, depth=1), results
+
+    @torch.no_grad()
+    def act_there(self) -> None:
+        """Acting as it is recorded."""
+        given, results = self.acting[0].there[0], self.acting[1]
+        obs, agent = self.agent.to_net(given["rows"]), self.learning
+        acted = agent.distribution.act(
+            obs, given["state"], given.get("mask"), given["u"], given["noise"]
+        )
+        for there, value in zip(results.values(), acted, strict=False):
+            there.copy_(value, non_blocking=True)
+
+    @torch.no_grad()
+    def value_there(self) -> None:
+        given, results = self.acting[0].there[0], self.acting[1]
+        obs = self.agent.to_net(given["rows"])
+        values = self.agent.online.values(obs, given["state"])
+        results["value"].copy_(values, non_blocking=True)

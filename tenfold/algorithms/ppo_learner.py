@@ -1,0 +1,131 @@
+"""How an actor acts by PPO's agent, the learner that is fed by actors, and how its engines are
+verified."""
+
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.actor import SimpleActing, first_rollout
+from tenfold.algorithms.on_policy import OnPolicyLearner
+from tenfold.algorithms.ppo import PlainPPO, PPOAgent
+from tenfold.config.options import value_at
+from tenfold.config.run import Run
+from tenfold.core.errors import CheckpointError
+from tenfold.core.protocols import State
+from tenfold.core.system import Clock
+from tenfold.engines.choose import choose_engine
+from tenfold.engines.lockstep import Lockstep
+from tenfold.envs.adapter import Environments
+from tenfold.memory.rollout import ACTED, RolloutBuffer
+
+
+class PPOActing(SimpleActing):
+    """Draws actions; components, numbers, log-probability and value go into the row, and of an
+    agent with a memory its state before and after. An actor that replaces another begins with an
+    empty state."""
+
+    def __init__(self, agent: Any, envs: Environments) -> None:
+        super().__init__(agent, envs)
+        self.hidden, self.next_hidden = np.zeros((2, envs.num_envs, agent.hidden_size), np.float32)
+
+    def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments."""
+        agent, envs = self.agent, self.envs
+        agent.require_options(envs.mask, envs.place)
+        rows = agent.normalised(envs.obs)
+        *acted, self.next_hidden[:] = agent.explore(rows, envs.mask, rounds, self.hidden)
+        if agent.hidden_size:
+            row["memory"][...], row["following"][...] = self.hidden, self.next_hidden
+        for name, value in zip(ACTED, acted, strict=True):
+            row[name][...] = value
+        return agent.for_env(row["chosen"], row["real"])
+
+    def stepped(self) -> None:
+        envs = self.envs
+        ended = envs.terminated | envs.truncated | envs.skipped
+        self.hidden[:] = np.where(ended[:, None], 0, self.next_hidden)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"memory": self.hidden} if self.agent.hidden_size else {}
+
+    def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
+        """Environments that began anew begin with an empty state."""
+        self.hidden[:] = state["memory"] if exact and "memory" in state else 0
+
+
+class PPOLearner(OnPolicyLearner):
+    """Actors, agent, rollout and engine of one run."""
+
+    agent: PPOAgent
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        envs, settings = self.envs, run.agent
+        self.rollout = RolloutBuffer(
+            settings,  # type: ignore[arg-type]
+            envs.layout,
+            self.agent.actions,
+            envs.num_envs,
+            envs.mask is not None,
+            envs.component_weights,
+            self.agent.hidden_size,
+        )
+        self.engine, self.engine_choice = choose_engine(run, self.agent, self.rollout, envs)
+        local = envs.agents == 1 and self.pool.direct
+        if self.engine.whole_rounds and local and not run.verify:
+            self.fused = self.engine
+        if run.verify:
+            self.lockstep = PolicyLockstep(self.engine, run.verify)
+        self.begin()
+
+    def begin_row(self) -> None:
+        """What actors elsewhere act on; the learner's own engine writes it itself."""
+        if not self.pool.direct:
+            self.rollout.begin_row(self.agent.normalised(self.envs.obs), self.envs.mask)
+
+    def learn(self) -> None:
+        if not self.pool.direct and not self.agent.updates:
+            self.notices.append(first_rollout(self.rollout))
+        (self.lockstep or self.engine).update(self.step, self.clock)
+
+    def load_memory(self, state: State, with_rows: bool) -> None:
+        chosen, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
+        if (wrong := (chosen < 0) | (chosen >= sizes)).any():
+            raise CheckpointError(
+                f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it."
+            )
+        self.rollout.load_state(state["rollout"])
+
+
+class PolicyLockstep(Lockstep):
+    """Both engines learn from the same rollout, each with parameters of its own."""
+
+    def __init__(self, engine: PlainPPO, every: int) -> None:
+        agent = engine.agent
+        settings = (agent.config, agent.layout, agent.actions, 0, str(agent.device))
+        twin = PPOAgent(*settings, agent.components)
+        twin.keys, twin.norm = agent.keys, agent.norm
+        super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
+        self.number = 0  # of the phase's update that was last made
+
+    def update(self, step: int, clock: Clock) -> None:
+        """A learning phase by the fast engine, every N-th update of the run by both."""
+        fast, lr = self.engine, value_at(self.engine.agent.config.lr, step)
+
+        def learn(engine: Any, clock: Clock) -> bool:
+            going = engine.learn(self.number, self.number + 1, step)
+            clock.lap("update")
+            return going
+
+        clock.start()
+        fast.finish()
+        for self.number in range(fast.per_phase):
+            if not (self.update_both(learn, lr, clock) if self.due else learn(fast, clock)):
+                break
+
+    def copy_memory(self) -> None:
+        self.plain.epoch_kl, self.plain.extra_rows = 0.0, self.engine.extra_rows
+
+    def batch(self) -> dict[str, np.ndarray]:
+        rows = self.plain.gather(self.number % self.plain.rollout.minibatches)
+        return {name: np.ascontiguousarray(value.cpu().numpy()) for name, value in rows.items()}

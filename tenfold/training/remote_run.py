@@ -1,0 +1,177 @@
+"""A run on another machine that shares no disk with this one: changes of its folder are sent here
+as deltas, so its checkpoints survive the loss of that machine.
+
+`run_remotely` is the body of a Ray task. The run is trained in a thread, which packs its folder at
+a checkpoint or a row of metrics (never while it is written to), and the task yields the deltas.
+"""
+
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tenfold.core.errors import raised
+from tenfold.core.ray_cluster import versions
+from tenfold.runs.files import replace_file
+
+DELTA_EVERY = 1.0  # seconds between deltas: a fast run saves more often than that
+STOP_CHECK_EVERY = 0.5  # seconds between looks whether the run is to stop
+METRICS, BOARD = "metrics.jsonl", "tensorboard/"
+# an end that a driver dies in leaves rows and metrics that no checkpoint knows, never the reverse
+ORDER = ("replay/", METRICS, BOARD, "", "checkpoints/")
+
+
+class FolderDelta(NamedTuple):
+    """What changed in a run's folder: files, each from a byte on, and files that are gone; at its
+    end what became of the run."""
+
+    files: tuple[tuple[str, int, bytes], ...] = ()
+    gone: tuple[str, ...] = ()
+    answer: tuple[str, int] | None = None
+    # the first: the machine's name, and its packages
+    started: tuple[str, dict[str, str]] | None = None
+
+
+def grows(name: str) -> bool:
+    """Whether a file only ever has more at its end."""
+    return name == METRICS or name.startswith(BOARD)
+
+
+@dataclass
+class DeltaPacker:
+    """Packs what has changed in a folder since the last time."""
+
+    folder: Path
+    known: dict[str, tuple[int, int]] = field(default_factory=dict)  # size and time, by name
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Hidden ones are locks and what is being written; not so the mark of modules."""
+        found = {}
+        for path in sorted(self.folder.rglob("*")) if self.folder.is_dir() else ():
+            if path.is_file() and (not path.name.startswith(".") or path.name == ".modules"):
+                about = path.stat()
+                found[str(path.relative_to(self.folder))] = (about.st_size, about.st_mtime_ns)
+        return found
+
+    def pack(self, answer: tuple[str, int] | None = None) -> FolderDelta:
+        now, files = self.files(), []
+        for name, about in now.items():
+            if self.known.get(name) != about:
+                before = self.known.get(name, (0, 0))[0]
+                since = before if grows(name) and before <= about[0] else 0
+                files.append((name, since, (self.folder / name).read_bytes()[since:]))
+        gone = tuple(name for name in self.known if name not in now)
+        self.known = now
+        return FolderDelta(tuple(files), gone, answer)
+
+
+def unpack(folder: Path, delta: FolderDelta) -> None:
+    """Into the folder that it is a copy of; whoever is interrupted in it leaves a whole run."""
+
+    def place(name: str) -> int:
+        known = [k for k, start in enumerate(ORDER) if start and name.startswith(start)]
+        return known[0] if known else ORDER.index("")
+
+    for name, since, content in sorted(delta.files, key=lambda file: place(file[0])):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if grows(name):
+            with path.open("r+b" if path.exists() else "wb") as file:
+                file.truncate(since)
+                file.seek(since)
+                file.write(content)
+        else:
+            replace_file(path, content)
+    for name in delta.gone:
+        (folder / name).unlink(missing_ok=True)
+
+
+class FileSyncer:
+    """A callback of the run that packs its folder at intervals. Another thread calls `stop`."""
+
+    def __init__(self, packer: DeltaPacker | None, deltas: "queue.Queue[FolderDelta]") -> None:
+        self.packer, self.deltas = packer, deltas
+        self.training: Any = None
+        self.stopping, self.sent = False, time.monotonic()
+
+    def on_start(self, training: Any) -> None:
+        self.training = training
+        if self.stopping:
+            training.stop(evaluate=False)
+
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        """Rows are written a moment later: those before it are sent."""
+        self.send()
+
+    def on_checkpoint(self, training: Any) -> None:
+        self.send()
+
+    def send(self) -> None:
+        if self.packer and time.monotonic() - self.sent >= DELTA_EVERY:
+            self.deltas.put(self.packer.pack())  # waits until the one before it is on its way
+            self.sent = time.monotonic()
+
+    def stop(self) -> None:
+        self.stopping = True
+        if self.training:
+            self.training.stop(evaluate=False)
+
+
+Work = Callable[..., tuple[str, int]]
+
+
+def run_remotely(
+    work: Work, task: tuple[Any, ...], files: FolderDelta, shared: bool, stopped: Callable[[], bool]
+) -> Iterator[FolderDelta]:
+    """Does a task, whose second part is the run's folder there, in a folder of this machine that
+    begins with `files`; or in that very folder, where the disk is `shared`."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()[:8]  # several may have one address
+    machine = f"{ray.util.get_node_ip_address()} ({node})"
+    yield FolderDelta(started=(machine, versions()))
+    settings, path, *more = task
+    with nullcontext("") if shared else tempfile.TemporaryDirectory(prefix="tenfold-") as home:
+        folder = Path(path) if shared else Path(home) / Path(path).name
+        if shared and not folder.parent.is_dir():
+            words = f"{folder.parent} is not on the disk of {machine}"
+            yield FolderDelta(
+                answer=(f"{words}: --storage is a folder that every machine shares.", 0)
+            )
+            return
+        unpack(folder, files)
+        packer = None if shared else DeltaPacker(folder)
+        if packer:  # a resume cuts metrics where the checkpoint was: those are sent as a whole
+            packer.known = {n: about for n, about in packer.files().items() if not grows(n)}
+        deltas: queue.Queue[FolderDelta] = queue.Queue(maxsize=1)
+        courier = FileSyncer(packer, deltas)
+
+        def train() -> None:
+            try:
+                answer = work(settings, str(folder), *more, callbacks=(courier,))
+            except BaseException as error:  # also SystemExit of an environment
+                answer = (
+                    (f"it {raised(error)}.", 0)
+                    if isinstance(error, Exception)
+                    else (f"it ended its process ({type(error).__name__}).", 0)
+                )
+            deltas.put(packer.pack(answer) if packer else FolderDelta(answer=answer))
+
+        thread = threading.Thread(target=train, name="training", daemon=True)
+        thread.start()
+        while True:
+            if not courier.stopping and stopped():
+                courier.stop()
+            try:
+                delta = deltas.get(timeout=STOP_CHECK_EVERY)
+            except queue.Empty:
+                continue
+            yield delta
+            if delta.answer:
+                break
+        thread.join()
