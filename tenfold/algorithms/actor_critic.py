@@ -1,7 +1,6 @@
 """What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
 to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.config.run import Run
@@ -283,45 +281,3 @@ class ActorCriticAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
-
-
-class GreedyPolicy(nn.Module):
-    """Actions without exploration; critics stay behind. Options that a mask forbids are out of the
-    question."""
-
-    low: torch.Tensor
-    high: torch.Tensor
-
-    def __init__(self, agent: ActorCriticAgent) -> None:
-        super().__init__()
-        self.agent = copy.copy(agent)
-        self.online = self.agent.online = agent.online.apart()
-        self.online.critics, self.online.temperature = nn.ModuleList(), None
-        actions: Any = agent.actions
-        if actions.reals:
-            self.register_buffer("low", torch.from_numpy(actions.low))
-            self.register_buffer("high", torch.from_numpy(actions.high))
-
-    def forward(
-        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        said = self.online.said(self.agent.to_net(rows))
-        if mask is not None:
-            said = torch.where(mask, said, -torch.inf)
-        found = self.choose(said, *draws)
-        if not self.agent.actions.reals:
-            return found[:, None], said[:, :0]
-        share, low, high = (found.double() + 1) / 2, self.low, self.high
-        return said[:, :0].long(), low + share * (high - low)
-
-    def choose(self, said: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
-        return self.agent.best(said)
-
-
-class DrawnPolicy(GreedyPolicy):
-    """Drawn by given numbers: a uniform one for a discrete action, normal ones for real numbers."""
-
-    def choose(self, said: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
-        none = said[:, :0]
-        uniform, normal = (none if drawn is None else drawn for drawn in draws)
-        return self.agent.chosen(said, uniform, normal)

@@ -244,7 +244,7 @@ class QLearning(OffPolicyAlgorithm):
         return fields
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.dqn import QPolicy
+        from tenfold.algorithms.off_policy_export import QPolicy
 
         if sample:
             raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")

@@ -75,7 +75,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
         return {"action": ((lanes, reals), "float32") if reals else ((lanes,), "int64")}
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.actor_critic import DrawnPolicy, GreedyPolicy
+        from tenfold.algorithms.off_policy_export import DrawnPolicy, GreedyPolicy
 
         if sample and not self.config.can_sample:
             raise ConfigError(

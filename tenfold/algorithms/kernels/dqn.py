@@ -21,8 +21,6 @@ from tenfold.engines.fused import (
     WEIGHT,
     WHOLE,
     WHOLE_SCHEDULE,
-    FusedActing,
-    FusedRounds,
     draw_batch,
     keys_of,
     many_rounds,
@@ -32,6 +30,7 @@ from tenfold.engines.fused import (
     replay_round,
     zeros,
 )
+from tenfold.engines.fused_engine import FusedActing, FusedRounds
 from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities

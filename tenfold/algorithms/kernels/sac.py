@@ -19,10 +19,8 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
-    FusedActorCritic,
     Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -36,6 +34,7 @@ from tenfold.algorithms.kernels.actor_critic import (
     step_of_adam,
     through_critic,
 )
+from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
 from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_settings import Auto
 from tenfold.core.kernels import kernel, schedule_at
