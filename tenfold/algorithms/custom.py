@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from tenfold.config.agent import AgentConfig
-from tenfold.config.options import ActorCritic, value_at
+from tenfold.config.options import ActorCriticConfig, value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
@@ -149,7 +149,7 @@ class Transitions:
     weight: torch.Tensor
 
 
-class OffPolicySettings(ActorCritic):
+class OffPolicySettings(ActorCriticConfig, AgentConfig):
     """The settings of a custom off-policy algorithm, which derive from it: batches, the
     replay memory, when updates are made, the learning rate."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
+from tenfold.config.agent import AgentConfig
 from tenfold.config.options import (
     Linear,
     Net,
@@ -109,7 +110,7 @@ class Noisy(Option):
 
 
 @dataclass(frozen=True)
-class DQN(OffPolicyConfig):
+class DQN(OffPolicyConfig, AgentConfig):
     """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical,
     noisy, as fields of one agent."""
 

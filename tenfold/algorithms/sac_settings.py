@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tenfold.algorithms.off_policy_settings import ActorCriticAlgorithm
-from tenfold.config.options import ActorCritic
+from tenfold.config.agent import AgentConfig
+from tenfold.config.options import ActorCriticConfig
 from tenfold.config.schema import Option, Positive
 
 
@@ -21,7 +22,7 @@ class Auto(Option):
 
 
 @dataclass(frozen=True)
-class SAC(ActorCritic):
+class SAC(ActorCriticConfig, AgentConfig):
     """Soft actor-critic: continuous actions within bounds, or one discrete action; twin critics,
     n-step, prioritised, the temperature learned or given."""
 
