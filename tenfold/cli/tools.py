@@ -69,7 +69,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number_or_none(arguments.seed, "--seed", 0)
     from tenfold.core.system import set_threads
     from tenfold.evaluation.evaluate import scores
-    from tenfold.runs.archive import keep_written, opened
+    from tenfold.runs.archive import keep_outputs, opened
 
     # so small a network gains nothing by more, and threads that wait for a busy machine cost
     # seconds
@@ -82,7 +82,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         said = json.dumps(found) if arguments.json else "\n".join(lines)
         if folder != path:  # an archive's, which goes
             said = said.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
-            said = said.replace(str(folder), str(keep_written(folder, path)))
+            said = said.replace(str(folder), str(keep_outputs(folder, path)))
     print(said)
     return 0
 
@@ -239,8 +239,8 @@ def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
     from tenfold.runs.files import RUNS
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
-    from tenfold.runs.seeds import about_run, about_seeds
-    from tenfold.runs.sweep import about_of_sweep
+    from tenfold.runs.seeds import describe_run, describe_seeds
+    from tenfold.runs.sweep import describe_sweep
 
     found = runs_below(RUNS)
     if not found:
@@ -250,7 +250,9 @@ def list_runs() -> None:
     sweeps = {path.parent for path in many if is_sweep(path.parent)}
     found = [path.parent if path.parent in many else path for path in found]
     for path in dict.fromkeys(p.parent if p.parent in sweeps else p for p in found):
-        about = about_of_sweep if path in sweeps else about_seeds if path in many else about_run
+        about = (
+            describe_sweep if path in sweeps else describe_seeds if path in many else describe_run
+        )
         print(f"  {path!s:32} {about(path)}")
 
 

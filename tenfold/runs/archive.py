@@ -222,7 +222,7 @@ def require_plain_yaml(path: Path, file: Path) -> None:
         raise UserError(f"{path}: its config.yaml is no YAML ({reason:.200}).") from None
 
 
-def keep_written(folder: Path, path: Path) -> Path:
+def keep_outputs(folder: Path, path: Path) -> Path:
     """What was written into the folder of an archive (tables, films) comes to a place that stays,
     which is returned."""
     kept = Path(f"{path.stem}-files")

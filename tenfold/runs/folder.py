@@ -38,7 +38,7 @@ from tenfold.runs.files import (
     install,
     locked_below,
     replace_file,
-    settled,
+    resolve_latest,
 )
 from tenfold.runs.schema import RUN, current, parsed, read_json
 
@@ -118,7 +118,7 @@ class RunFolder:
     def open(cls, path: Path, trust: Trust = False) -> tuple["RunFolder", Run]:
         """The folder and the settings of a run. Modules that they name are imported if this user
         wrote them, or with `trust`."""
-        path = settled(path)
+        path = resolve_latest(path)
         if not os.path.lexists(path):
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
         if is_compare(path):
@@ -163,7 +163,7 @@ def destination(out: str | Path, name: str, overwrite: bool, below: str | Path =
     if out and home != RUNS and not Path(out).resolve().is_relative_to(home.resolve()):
         raise UserError(f"{out} is not in {home}, the folder that all machines share.")
     if out:
-        path = settled(Path(out))
+        path = resolve_latest(Path(out))
         return path.resolve() if path.is_symlink() else path
     return home / name if overwrite else Numbered(home / name)
 
@@ -284,7 +284,7 @@ def is_kind(path: Path, kind: str) -> bool:
     return isinstance(about, dict) and about.get("kind") == kind
 
 
-def of_checkpoint(path: Path, checkpoint: str) -> Path:
+def checkpoint_file(path: Path, checkpoint: str) -> Path:
     """A file about one checkpoint of a run: best, last, or a step. The last one's has the plain
     name, and none is written over that of another."""
     return path if checkpoint == "last" else path.with_stem(f"{path.stem}-{checkpoint}")

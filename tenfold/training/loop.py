@@ -16,7 +16,7 @@ from tenfold.core.processes import Interrupt
 from tenfold.core.user_envs import lend
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
-from tenfold.runs.files import Target, turn_latest
+from tenfold.runs.files import Target, update_latest
 from tenfold.runs.folder import RunFolder, destination, require_place, run_name
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.schema import current
@@ -159,7 +159,7 @@ def go_on(
     with ready(run, quiet) as learner, Interrupt() as interrupt:
         session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
         restored = session.restore(saved)
-        turn_latest(folder.path)
+        update_latest(folder.path)
         return session.carry_out(*restored, callbacks)
 
 

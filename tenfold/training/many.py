@@ -23,7 +23,7 @@ from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
 from tenfold.core.user_envs import require_named
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import FolderLock, turn_latest
+from tenfold.runs.files import FolderLock, update_latest
 from tenfold.runs.folder import destination, is_run, require_place, run_name
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.report import write_seeds_report
@@ -294,7 +294,7 @@ def resume_seeds(
         together = fit(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
         require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
-        turn_latest(folder.path)
+        update_latest(folder.path)
         return carry_out(folder, jobs, quiet, together, trackers)
 
 

@@ -25,7 +25,7 @@ from tenfold.domains.durotaxis.substrate import Ground, Kind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
-from tenfold.evaluation.evaluate import Played
+from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.evaluation.player import Score
 from tenfold.runs.charts import as_png, new_figure
 from tenfold.runs.files import replace_file
@@ -37,12 +37,12 @@ PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
 
 
-def words_of(played: Played) -> str:
+def words_of(played: EvaluatedRun) -> str:
     """Where it was tried."""
     return Deployment.of(played.options).words
 
 
-def tables_of(played: Played) -> Path:
+def tables_of(played: EvaluatedRun) -> Path:
     """The folder of tables and pictures: one for every checkpoint, place, seed and number of
     episodes, so that none are written over those of another."""
     words = (
@@ -51,7 +51,7 @@ def tables_of(played: Played) -> Path:
     return played.path / "eval" / re.sub(r"[^\w.]+", "-", words).strip("-.")
 
 
-def evaluate(played: Played) -> dict[str, Any]:
+def evaluate(played: EvaluatedRun) -> dict[str, Any]:
     """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
     which several seeds share; with the trajectory of every episode into the folder of tables."""
     score, folder = played.score, tables_of(played)
@@ -95,7 +95,7 @@ def evaluate(played: Played) -> dict[str, Any]:
     return found
 
 
-def described(played: Played) -> dict[str, Any]:
+def described(played: EvaluatedRun) -> dict[str, Any]:
     """What was evaluated."""
     setting = read_setting(**split_name(played.env)[1])
     return {
@@ -160,7 +160,7 @@ def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[str]) -> Any:
+def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: list[str]) -> Any:
     """The centroid's path through the first episodes, each on its own substrate; all by one scale
     of colours."""
     from matplotlib.cm import ScalarMappable

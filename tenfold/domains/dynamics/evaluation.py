@@ -23,7 +23,7 @@ from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section
 from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
-from tenfold.runs.schema import Kind, misfit
+from tenfold.runs.schema import FieldKind, misfit
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
@@ -45,7 +45,7 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     return (members, ahead, known, *spikes) if whole else ()
 
 
-FIT = Kind(
+FIT = FieldKind(
     "a row whose parts agree", lambda row: not misfit(row, columns()) and bool(shape_of(row))
 )
 

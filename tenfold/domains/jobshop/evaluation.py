@@ -18,10 +18,10 @@ from tenfold.domains.jobshop.schedule import (
     dispatch,
 )
 from tenfold.domains.jobshop.shops import is_random, named_instance
-from tenfold.evaluation.evaluate import Played
+from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import of_checkpoint
+from tenfold.runs.folder import checkpoint_file
 
 
 def deployed(env: str, options: Mapping[str, Any]) -> str:
@@ -47,13 +47,13 @@ def deployed(env: str, options: Mapping[str, Any]) -> str:
     return env
 
 
-def judge(played: Played) -> dict[str, Any]:
+def judge(played: EvaluatedRun) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
     the run's gantt.png (gantt-best.png of the best checkpoint). Of random shops, each another,
     returns say it all."""
     run, agent = played.run, played.agent
     chart, table = (
-        of_checkpoint(played.path / name, played.checkpoint)
+        checkpoint_file(played.path / name, played.checkpoint)
         for name in ("gantt.png", "makespans.json")
     )
     if is_random(run.env):

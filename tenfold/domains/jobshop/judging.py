@@ -38,7 +38,7 @@ from tenfold.domains.jobshop.tables import (
 from tenfold.envs.arguments import split_name
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import of_checkpoint
+from tenfold.runs.folder import checkpoint_file
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.training.learners import load_run
@@ -158,13 +158,13 @@ class ShopGaps:
         about, table = self.table(request)
         found = about | table.as_json(schedules=not request.options.get("suite"))
         name = table_name(about["shops"], request.options)
-        file = of_checkpoint(request.path / FOLDER / f"{name}.json", request.checkpoint)
+        file = checkpoint_file(request.path / FOLDER / f"{name}.json", request.checkpoint)
         file.parent.mkdir(exist_ok=True)
         replace_file(file, json.dumps(found, indent=1).encode())
         found["table"] = str(file)
         if len(table.instances) == 1:
             schedule = table.best_schedule(0)
-            chart = of_checkpoint(request.path / "gantt.png", request.checkpoint)
+            chart = checkpoint_file(request.path / "gantt.png", request.checkpoint)
             makespan = max(s.end for s in schedule)
             title = f"{table.instances[0].name}, makespan {makespan}"
             replace_file(chart, as_png(gantt_figure(schedule, title)))
