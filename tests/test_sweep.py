@@ -22,7 +22,7 @@ from tenfold.config.search import Choices, Interval, drawn_run, parse_search, se
 from tenfold.core.errors import UserError
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import interquartile_mean, together
-from tenfold.runs.sweep import SweepFolder, outcomes_of
+from tenfold.runs.sweep_folder import SweepFolder, outcomes_of
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
 from tenfold.training.loop import train
@@ -168,7 +168,7 @@ def test_a_seed_of_a_trial_is_the_run_it_would_be_alone(swept: Any, tmp_path: Pa
 def test_the_winner_and_the_default_are_told_on_the_same_held_out_seeds(
     swept: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tenfold.cli.sweep import finish_sweep
+    from tenfold.cli.search_command import finish_sweep
 
     for name in swept.found["confirmed"]:
         folder = SeedsFolder.open(swept.path / name)
@@ -291,7 +291,7 @@ def test_a_trial_is_pruned_by_the_interquartile_mean_and_not_by_the_mean(
 
 
 def trials_plan() -> Any:
-    from tenfold.runs.sweep import SweepPlan
+    from tenfold.runs.sweep_folder import SweepPlan
 
     return SweepPlan({"agent.lr": "log(1e-4, 1e-2)"}, 6, (0, 1, 2, 3), (), "median")
 

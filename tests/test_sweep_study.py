@@ -22,7 +22,7 @@ from tenfold.runs.metrics import outcome
 from tenfold.runs.report import trials_table, write_sweep_report
 from tenfold.runs.reporter import parallel_coordinates, score_text
 from tenfold.runs.statistics import pooled
-from tenfold.runs.sweep import SweepFolder, SweepPlan
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.training import study as study_module
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display

@@ -38,8 +38,8 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def chosen_run(given: str | None) -> Path:
     """The run named, or the latest: the one started last, or where that is gone or unknown the one
     written to last."""
-    from tenfold.runs.files import RUNS, latest, resolve_latest
     from tenfold.runs.folder import is_seeds, runs_below
+    from tenfold.runs.storage import RUNS, latest, resolve_latest
 
     if given:
         return resolve_latest(Path(given))

@@ -182,7 +182,7 @@ def add_profile(parsers: Any, given: Sequence[str]) -> None:
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.files import for_writing
+    from tenfold.runs.storage import for_writing
     from tenfold.training.profiling import (
         engines_for,
         profile_run,
@@ -237,10 +237,10 @@ def about_preset(path: Path) -> str:
 
 def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
-    from tenfold.runs.files import RUNS
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
     from tenfold.runs.seeds import describe_run, describe_seeds
-    from tenfold.runs.sweep import describe_sweep
+    from tenfold.runs.storage import RUNS
+    from tenfold.runs.sweep_folder import describe_sweep
 
     found = runs_below(RUNS)
     if not found:

@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 
 from tenfold.core.errors import UserError
-from tenfold.runs.files import writing
-from tenfold.runs.schema import TEXT, Schema, misfit, parsed
+from tenfold.runs.file_schema import TEXT, Schema, misfit, parsed
+from tenfold.runs.storage import writing
 
 KIND, FORMAT = "tenfold-pack", 1
 MANIFEST, CARD, CURVE = "pack.json", "README.md", "curve.png"

@@ -29,7 +29,8 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithms
 from tenfold.core.system import machine_card, versions
-from tenfold.runs.files import (
+from tenfold.runs.file_schema import RUN, current, parsed, read_json
+from tenfold.runs.storage import (
     RUNS,
     SEVERAL,
     FolderLock,
@@ -40,7 +41,6 @@ from tenfold.runs.files import (
     replace_file,
     resolve_latest,
 )
-from tenfold.runs.schema import RUN, current, parsed, read_json
 
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
@@ -270,7 +270,7 @@ def is_compare(path: Path) -> bool:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether the folder holds a search over settings (runs/sweep.py)."""
+    """Whether the folder holds a search over settings (runs/sweep_folder.py)."""
     return is_kind(path / "sweep.json", SWEEP_KIND)
 
 

@@ -23,7 +23,7 @@ from tenfold.runs.charts import (
     panels,
 )
 from tenfold.runs.digest import Digest
-from tenfold.runs.files import replace_file
+from tenfold.runs.file_schema import SEEDS, read_json
 from tenfold.runs.folder import RunFolder, last_session
 from tenfold.runs.page import (
     FILMS,
@@ -56,10 +56,10 @@ from tenfold.runs.reporter import (
     trial_curves,
     value_text,
 )
-from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder, summarise, summary_sentences
 from tenfold.runs.statistics import LEAST
-from tenfold.runs.sweep import SweepFolder, about_sweep
+from tenfold.runs.storage import replace_file
+from tenfold.runs.sweep_folder import SweepFolder, about_sweep
 
 MOST_FILMS = 6  # on a page
 Row = dict[str, Any]

@@ -18,9 +18,9 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm
 from tenfold.runs.charts import THIN, Chart, Curve, Line, RunGroup
+from tenfold.runs.file_schema import RUN, Schema, read_json
 from tenfold.runs.metrics import WINDOW, latest_row, rank
 from tenfold.runs.page import Section
-from tenfold.runs.schema import RUN, Schema, read_json
 from tenfold.runs.statistics import sentence
 
 NAMED = 12  # seeds that are named one by one

@@ -13,7 +13,7 @@ from tenfold.config.notation import merge
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
-from tenfold.runs.files import FolderLock, Target, install, replace_file, resolve_latest, writing
+from tenfold.runs.file_schema import SEEDS, read_json
 from tenfold.runs.folder import (
     SEEDS_KIND,
     RunFolder,
@@ -26,8 +26,8 @@ from tenfold.runs.folder import (
 )
 from tenfold.runs.metrics import latest_row, read_rows
 from tenfold.runs.reporter import Reporter, reporter_of
-from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.statistics import sentence, together
+from tenfold.runs.storage import FolderLock, Target, install, replace_file, resolve_latest, writing
 
 Rows = list[dict[str, Any]]
 

@@ -16,7 +16,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import PolicyActions
 from tenfold.evaluation.player import LANES, StepBudget, play, random_policy
-from tenfold.shipping.policy import ExportedPolicy, arrays_of
+from tenfold.shipping.exported_policy import ExportedPolicy, arrays_of
 
 OBSERVATIONS = 1000  # that a file is tried on
 SEED = 0

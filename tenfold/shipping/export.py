@@ -24,10 +24,10 @@ from tenfold.core.registry import algorithm
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.making import make_environments
 from tenfold.runs.archive import opened
-from tenfold.runs.files import for_writing, replace_file, writing
 from tenfold.runs.folder import is_seeds
+from tenfold.runs.storage import for_writing, replace_file, writing
 from tenfold.shipping.check import onnx_runner, quiet, torch_runner, verdict
-from tenfold.shipping.policy import (
+from tenfold.shipping.exported_policy import (
     BATCH,
     ExportedPolicy,
     ObservationEncoder,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 
 PAUSE = 1.0  # seconds between parcels: a fast run saves more often than anyone needs it elsewhere
 LOOKS = 0.5  # seconds between looks whether the run is to stop

@@ -19,10 +19,10 @@ from tenfold.core.protocols import Learner
 from tenfold.core.user_envs import OWN, is_known
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, flat_state, nested_state, require_weights
-from tenfold.runs.files import Arrays, read_arrays, write_arrays
+from tenfold.runs.file_schema import INIT
 from tenfold.runs.folder import RunFolder, is_seeds
-from tenfold.runs.schema import INIT
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import Arrays, read_arrays, write_arrays
 from tenfold.training.learners import agent_of, agent_with
 
 # settings of an agent that decide what the numbers of its networks mean

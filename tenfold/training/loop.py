@@ -16,10 +16,10 @@ from tenfold.core.processes import Interrupt
 from tenfold.core.user_envs import lend
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
-from tenfold.runs.files import Target, update_latest
+from tenfold.runs.file_schema import current
 from tenfold.runs.folder import RunFolder, destination, require_place, run_name
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.schema import current
+from tenfold.runs.storage import Target, update_latest
 from tenfold.training.callbacks import callbacks_of
 from tenfold.training.initial import InitialWeights, initial_weights
 from tenfold.training.learners import Unfit, prepare, put_back, ready

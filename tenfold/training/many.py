@@ -23,12 +23,12 @@ from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
 from tenfold.core.user_envs import require_named
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import FolderLock, update_latest
 from tenfold.runs.folder import destination, is_run, require_place, run_name
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
+from tenfold.runs.storage import FolderLock, update_latest
 from tenfold.training import learners
 from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face

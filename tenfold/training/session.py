@@ -13,11 +13,11 @@ from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserEr
 from tenfold.core.protocols import Learner
 from tenfold.core.system import versions
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
+from tenfold.runs.storage import writing
 from tenfold.training.display import Display, SeedDisplay, clock_face
 from tenfold.training.learners import put_back
 from tenfold.training.recorder import Recorder

@@ -19,8 +19,8 @@ import numpy as np
 from tenfold.config.run import Run
 from tenfold.config.search import Choices, Search, Space, default_drawn
 from tenfold.core.errors import UserError
-from tenfold.runs.schema import TRIAL, misfit
-from tenfold.runs.sweep import STUDY, SweepFolder, SweepPlan
+from tenfold.runs.file_schema import TRIAL, misfit
+from tenfold.runs.sweep_folder import STUDY, SweepFolder, SweepPlan
 
 NAME = "sweep"  # of the study in its file
 HEADER = b"SQLite format 3\0"

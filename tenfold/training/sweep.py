@@ -23,14 +23,14 @@ from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.processes import require_guard
 from tenfold.core.user_envs import require_named
-from tenfold.runs.files import Numbered, Target, update_latest, writing
+from tenfold.runs.file_schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.folder import destination, is_sweep, run_name
 from tenfold.runs.report import write_seeds_report, write_sweep_report
 from tenfold.runs.reporter import order_of
-from tenfold.runs.schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import LEAST, success_rates, together
-from tenfold.runs.sweep import STUDY, SweepFolder, SweepPlan, evaluations, require_plan
+from tenfold.runs.storage import Numbered, Target, update_latest, writing
+from tenfold.runs.sweep_folder import STUDY, SweepFolder, SweepPlan, evaluations, require_plan
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.many import fit

@@ -18,7 +18,7 @@ from tenfold.runs.folder import is_run
 from tenfold.runs.reporter import params_text, score_text
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import Outcome, pooled
-from tenfold.runs.sweep import (
+from tenfold.runs.sweep_folder import (
     SweepFolder,
     evaluations,
     outcomes_of,

@@ -22,13 +22,13 @@ from rich.text import Text
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import RunGroup, shared_curve
 from tenfold.runs.digest import Digest
-from tenfold.runs.files import LOCK
+from tenfold.runs.file_schema import SEEDS, read_json
 from tenfold.runs.folder import RunFolder, failure, is_compare, is_run, is_seeds, is_sweep
 from tenfold.runs.metrics import outcome, rank
 from tenfold.runs.report import group_of_run, group_of_seeds, time_shares
 from tenfold.runs.reporter import reporter_of
-from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import LOCK
 from tenfold.training.display import STYLES, RunStatus, natural_width, printable, status_table
 
 LOCKS = Path("/proc/locks")

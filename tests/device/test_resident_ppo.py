@@ -17,8 +17,8 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.engines.together import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.evaluation.player import StepBudget
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 from tenfold.training.many import train_seeds

@@ -15,9 +15,9 @@ from tenfold.config.run import Run
 from tenfold.evaluation.evaluate import EpisodeEvaluation, much_better_checkpoint
 from tenfold.runs import checkpoint
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.training.loop import train
 
 

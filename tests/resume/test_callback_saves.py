@@ -13,8 +13,8 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs import checkpoint, files
 from tenfold.runs.checkpoint import BEST
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.loop import resume, train
 
 STEP = 200  # where a row, an evaluation and, as below, nothing else is due

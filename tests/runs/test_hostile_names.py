@@ -15,13 +15,13 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 import tenfold as ten
 from tenfold.cli.flags import print_table
-from tenfold.cli.report import write_page
+from tenfold.cli.observe import write_page
 from tenfold.config.run import Run
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import EventFile
 from tenfold.runs.report import write_report, write_sweep_report
 from tenfold.runs.seeds import describe_run
-from tenfold.runs.sweep import SweepFolder, SweepPlan
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.shipping.card import Card, card
 from tenfold.training.display import Display
 from tenfold.training.loop import train

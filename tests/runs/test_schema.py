@@ -27,12 +27,12 @@ from tenfold.domains.dynamics.recording_source import of_run
 from tenfold.domains.jobshop.page import sections as shop_sections
 from tenfold.evaluation.evaluate import much_better_checkpoint
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.files import read_arrays, write_arrays
+from tenfold.runs.file_schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
 from tenfold.runs.folder import COMPARE_KIND, RunFolder
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.report import write_report, write_seeds_report
-from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
 from tenfold.runs.seeds import SeedsFolder, describe_run, describe_seeds, summarise
+from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.training import learners
 from tenfold.training import loop as training
 from tenfold.training.learners import load

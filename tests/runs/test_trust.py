@@ -15,10 +15,10 @@ import tenfold as ten
 from tenfold.config.files import mark_of, named, require_trust
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import mark_modules, read_settings, trusted_modules, write_settings
 from tenfold.runs.seeds import SeedsFolder
-from tenfold.runs.sweep import SweepFolder, SweepPlan
+from tenfold.runs.storage import read_arrays, write_arrays
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.training.loop import resume, train
 from tenfold.training.many import train_seeds
 

@@ -28,7 +28,7 @@ from tenfold.envs.arguments import split_name
 from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.evaluation.player import Score
 from tenfold.runs.charts import as_png, new_figure
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 
 # far to the right, the population kept: the best constant action on monotone substrates
 STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)

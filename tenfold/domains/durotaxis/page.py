@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.core.errors import UserError
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 from tenfold.runs.page import Section, image, paragraph, table
-from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 
 AGAIN = "`tenfold eval` writes it anew"
 SUCCESSES: dict[Any, Schema] = {

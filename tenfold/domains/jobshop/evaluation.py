@@ -20,8 +20,8 @@ from tenfold.domains.jobshop.schedule import (
 from tenfold.domains.jobshop.shops import is_random, named_instance
 from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.runs.charts import as_png
-from tenfold.runs.files import replace_file
 from tenfold.runs.folder import checkpoint_file
+from tenfold.runs.storage import replace_file
 
 
 def deployed(env: str, options: Mapping[str, Any]) -> str:

@@ -37,10 +37,10 @@ from tenfold.domains.jobshop.tables import (
 )
 from tenfold.envs.arguments import split_name
 from tenfold.runs.charts import as_png
-from tenfold.runs.files import replace_file
 from tenfold.runs.folder import checkpoint_file
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder, left_out
+from tenfold.runs.storage import replace_file
 from tenfold.training.learners import load_run
 
 FOLDER = "shops"  # of tables, in a run's folder

@@ -7,8 +7,8 @@ from typing import Any
 from tenfold.core.errors import UserError
 from tenfold.domains.jobshop.tables import percent
 from tenfold.runs.charts import Chart, Line
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 from tenfold.runs.page import Section, chart, grid, image, paragraph, table
-from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 
 AGAIN = "`tenfold eval` writes it anew"
 MAKESPANS: Schema = {  # what `tenfold eval` leaves in makespans.json, makespans-best.json, …

@@ -11,7 +11,7 @@ from tenfold.domains.jobshop.classics import FAMILIES, classic, classic_name, cl
 from tenfold.domains.jobshop.formats import WRITERS, Source, parse
 from tenfold.domains.jobshop.instances import Instance
 from tenfold.envs.arguments import as_whole, shown
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 
 LONGEST_FILE = 50_000_000  # characters
 

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tenfold.core.errors import CheckpointError, UserError
-from tenfold.runs.schema import ANY, Schema, misfit, parsed
+from tenfold.runs.file_schema import ANY, Schema, misfit, parsed
 
 FORMAT = "tenfold-1"
 TYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL", "C64")

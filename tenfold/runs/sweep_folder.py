@@ -19,7 +19,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import FolderLock, Target, install, replace_file, resolve_latest, writing
+from tenfold.runs.file_schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.folder import (
     SWEEP_KIND,
     is_run,
@@ -31,9 +31,9 @@ from tenfold.runs.folder import (
     write_settings,
 )
 from tenfold.runs.metrics import latest_row, outcome, read_rows
-from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import Outcome
+from tenfold.runs.storage import FolderLock, Target, install, replace_file, resolve_latest, writing
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
