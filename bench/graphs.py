@@ -18,7 +18,7 @@ from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
-from tenfold.ops.components import gae_components, gae_components_reference
+from tenfold.ops.rewards import gae_components, gae_components_reference
 from tenfold.ops.sampling import shuffle
 
 BATCH, COMPONENTS = 64, 10

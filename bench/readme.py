@@ -17,16 +17,16 @@ ROOT = Path(__file__).parent.parent
 
 def theirs() -> str:
     """What other libraries call our settings: the words that the command line answers."""
-    from tenfold.core.other_libraries import SUCH_AS, THEIRS, UNITS
+    from tenfold.core.other_libraries import ALIASES, EXAMPLE_VALUES, UNITS
 
     rows = (
         {
             "theirs": ", ".join(f"`{word}`" for word in words.split()),
             "ours": ours.replace("_", "-"),
-            "such": f"`{SUCH_AS[ours]}`" if ours in SUCH_AS else "",
+            "such": f"`{EXAMPLE_VALUES[ours]}`" if ours in EXAMPLE_VALUES else "",
             "units": "; ".join(unit for (setting, _), unit in UNITS.items() if setting == ours),
         }
-        for ours, words in THEIRS.items()
+        for ours, words in ALIASES.items()
     )
     heads = "theirs | ours | such as | what differs"
     return tables.render(heads, (rows, "{theirs}", "`--{ours}`", "{such}", "{units}"))

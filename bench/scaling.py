@@ -25,8 +25,8 @@ from tenfold.config.run import AHEAD_ON_RAY, Run
 from tenfold.core import ray_cluster
 from tenfold.core.registry import algorithm
 from tenfold.core.system import set_threads
-from tenfold.training.cluster import RayPool
-from tenfold.training.many import train_seeds
+from tenfold.training.remote_pool import RayPool
+from tenfold.training.run_group import train_seeds
 
 COUNTS = (10, 100, 1_000)
 STEP = 1e-3  # seconds of an environment's step that expectations are for

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
     from tenfold.training.loop import train as train
-    from tenfold.training.many import resume_seeds as resume_seeds
-    from tenfold.training.many import train_seeds as train_seeds
+    from tenfold.training.run_group import resume_seeds as resume_seeds
+    from tenfold.training.run_group import train_seeds as train_seeds
     from tenfold.training.sweep import resume_sweep as resume_sweep
     from tenfold.training.sweep import sweep as sweep
 
@@ -91,7 +91,7 @@ PUBLIC = {
     "shipping.pack": "pack",
     "training.learners": "load",
     "training.loop": "resume train",
-    "training.many": "resume_seeds train_seeds",
+    "training.run_group": "resume_seeds train_seeds",
     "training.sweep": "resume_sweep sweep",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()} | domain_names()

@@ -21,18 +21,18 @@ from tenfold.algorithms.dqn.config import (
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig, leaves_of
-from tenfold.config.files import SECTIONS, named, presets, settings_of
+from tenfold.config.agent import AgentConfig, field_specs
+from tenfold.config.files import SECTIONS, named, presets, resolve_run
 from tenfold.config.notation import parse_call, parse_number, read_yaml
 from tenfold.config.options import Linear, Net
 from tenfold.config.run import Run
 from tenfold.config.schema import Config, to_mapping
 from tenfold.core.errors import ConfigError
-from tenfold.core.other_libraries import OURS, SUCH_AS, THEIRS
+from tenfold.core.other_libraries import ALIASES, EXAMPLE_VALUES, SETTINGS_OF_ALIAS
 
 
 def test_every_setting_has_help() -> None:
-    assert [leaf.path for leaf in leaves_of(Run) if not leaf.help] == []
+    assert [spec.path for spec in field_specs(Run) if not spec.help] == []
 
 
 def test_yaml_and_back_gives_the_same_settings() -> None:
@@ -125,7 +125,7 @@ def test_flags_set_every_setting_there_is() -> None:
     flags = {
         flag for action in parser().deepest(["train"])._actions for flag in action.option_strings
     }
-    assert {leaf.flag for leaf in leaves_of(Run)} <= flags
+    assert {spec.flag for spec in field_specs(Run)} <= flags
 
 
 def test_an_argument_of_a_call_that_is_given_twice_is_refused() -> None:
@@ -386,12 +386,12 @@ def test_names_of_other_libraries_are_answered_with_ours(
 
 
 def test_every_name_that_is_answered_is_a_setting_and_every_word_is_none() -> None:
-    paths = {leaf.path for leaf in leaves_of(Run)}
-    assert set(THEIRS) <= paths and set(SUCH_AS) <= set(THEIRS)
+    paths = {spec.path for spec in field_specs(Run)}
+    assert set(ALIASES) <= paths and set(EXAMPLE_VALUES) <= set(ALIASES)
     for agent in (*AgentConfig.kinds().values(), Run):
-        own = {leaf.path for leaf in leaves_of(agent, "" if agent is Run else "agent.")}
-        assert {word for word, ours in OURS.items() if own & set(ours)} & {
-            leaf.path for leaf in leaves_of(agent)
+        own = {spec.path for spec in field_specs(agent, "" if agent is Run else "agent.")}
+        assert {word for word, ours in SETTINGS_OF_ALIAS.items() if own & set(ours)} & {
+            spec.path for spec in field_specs(agent)
         } == set()
 
 
@@ -405,16 +405,16 @@ def test_a_word_of_another_group_is_told_with_its_place() -> None:
 @pytest.mark.parametrize("change", [{"name": "ppo"}, {"name": "ppo", "lr": 1e-2}])
 def test_an_agent_of_another_name_has_none_of_the_presets_settings(change: dict[str, Any]) -> None:
     """In a preset, in a section of it, in a run that is there; what is the run's stays."""
-    run: Any = settings_of("cartpole", {"agent": change})
+    run: Any = resolve_run("cartpole", {"agent": change})
     assert run.env == "CartPole-v1" and run.steps == named("cartpole").steps
     assert run.agent == PPO.of(change)
-    assert settings_of("cartpole", {"agent.name": "ppo"}).agent == PPO()
-    assert settings_of(named("cartpole"), {"agent": change}).agent == PPO.of(change)
+    assert resolve_run("cartpole", {"agent.name": "ppo"}).agent == PPO()
+    assert resolve_run(named("cartpole"), {"agent": change}).agent == PPO.of(change)
     # of the same name: on top of the preset's
-    same: Any = settings_of("cartpole", {"agent": {"name": "dqn", "n_step": 7}})
+    same: Any = resolve_run("cartpole", {"agent": {"name": "dqn", "n_step": 7}})
     assert same.agent.n_step == 7 and same.agent.capacity == named("cartpole").agent.capacity  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"agent\.capacity = 5 is not a setting of ppo"):
-        settings_of("cartpole", {"agent": {"name": "ppo", "capacity": 5}})
+        resolve_run("cartpole", {"agent": {"name": "ppo", "capacity": 5}})
 
 
 def test_a_section_of_a_file_is_not_for_another_agent(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.user_envs import name_of
-from tenfold.training.cores import CoreUse, wider
 from tenfold.training.loop import train
+from tenfold.training.profiling import CoreUse, wider
 
 
 def learner_of(run: Run, one_by_one: bool = True) -> Any:

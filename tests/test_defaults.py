@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 import tenfold as ten
-from tenfold.config.agent import AgentConfig, leaves_of
+from tenfold.config.agent import AgentConfig, field_specs
 from tenfold.config.files import named
 from tenfold.config.notation import show
-from tenfold.config.schema import Config, Count, Decided, to_mapping
+from tenfold.config.schema import Config, Count, DerivedDefault, to_mapping
 
 
 @pytest.mark.parametrize("agent", AgentConfig.kinds())
@@ -26,7 +26,7 @@ def test_steps_follow_the_agent_and_the_help_says_so():
     assert (ten.Run(agent=ten.Explorer()).steps, ten.Run(agent=ten.DQN()).steps) == (10_000, 50_000)
     assert ten.Run(agent=ten.Explorer(), steps=3).steps == 3
     assert replace(ten.Run(agent=ten.Explorer()), seed=5).steps == 10_000
-    told = {leaf.path: show(leaf.default) for leaf in leaves_of(ten.Run)}
+    told = {leaf.path: show(leaf.default) for leaf in field_specs(ten.Run)}
     assert told["steps"] == "10000 where agent.name is explorer, else 50000"
     assert told["env"] == (
         "Pendulum-v1 where agent.name is sac, Pendulum-v1 where agent.name is td3, "
@@ -34,7 +34,7 @@ def test_steps_follow_the_agent_and_the_help_says_so():
     )
 
 
-class ByPlace(Decided):
+class ByPlace(DerivedDefault):
     def of(self, config):
         return 4 if config.place == "north" else 2
 
@@ -57,7 +57,7 @@ def test_a_default_that_follows_is_decided_when_the_settings_are_made():
         7,
     )
     assert Heat.of({"place": "north"}).rounds == 4
-    assert show(next(iter(leaves_of(Heat))).default) == "4 where place is north, else 2"
+    assert show(next(iter(field_specs(Heat))).default) == "4 where place is north, else 2"
 
 
 def test_minibatches_hold_64_steps_unless_their_number_is_given():

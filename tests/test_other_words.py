@@ -11,8 +11,8 @@ import pytest
 import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig, leaves_of
-from tenfold.config.files import named, settings_of
+from tenfold.config.agent import AgentConfig, field_specs
+from tenfold.config.files import named, resolve_run
 from tenfold.config.run import engine_names
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import ALGORITHM_ANSWERS, VALUES
@@ -41,14 +41,14 @@ def test_a_preset_is_trained_by_its_name_with_settings_on_top(
 
 def test_settings_on_top_are_those_of_a_run() -> None:
     run = ten.Run(env="Acrobot-v1", agent=ten.DQN(n_step=5), steps=700)
-    changed = settings_of(run, {"seed": 3, "agent": {"gamma": 0.5}})
+    changed = resolve_run(run, {"seed": 3, "agent": {"gamma": 0.5}})
     assert changed == ten.Run(
         env="Acrobot-v1", agent=ten.DQN(n_step=5, gamma=0.5), steps=700, seed=3
     )
-    assert settings_of("dqn", {"env": "Acrobot-v1"}).env == "Acrobot-v1"
-    assert settings_of("cartpole", {"agent": "ppo"}).agent == ten.PPO()
-    assert settings_of("cartpole", {"agent.lr": 0.5}).agent.lr == 0.5
-    assert settings_of(run, {}) is run
+    assert resolve_run("dqn", {"env": "Acrobot-v1"}).env == "Acrobot-v1"
+    assert resolve_run("cartpole", {"agent": "ppo"}).agent == ten.PPO()
+    assert resolve_run("cartpole", {"agent.lr": 0.5}).agent.lr == 0.5
+    assert resolve_run(run, {}) is run
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,19 @@ def test_every_answer_about_an_algorithm_can_be_typed() -> None:
 
 def test_every_value_of_another_library_means_one_of_ours() -> None:
     choices = {
-        str(one) for leaf in leaves_of(ten.Run) for one in (*get_args(leaf.hint), *engine_names())
+        str(one) for leaf in field_specs(ten.Run) for one in (*get_args(leaf.hint), *engine_names())
     }
     assert {*VALUES.values()} <= choices
+
+
+def test_a_misspelled_word_of_another_library_is_answered_with_our_setting() -> None:
+    """Nearer than any flag is what it was meant to be: a learning rate is no reward scale."""
+    with pytest.raises(UserError) as error:
+        parser(["train"]).understand(["train", "sac", "--agent.learing-rate", "1e-3"])
+    assert "(did you mean learning_rate?): tenfold calls it --agent.lr (" in str(error.value)
+    with pytest.raises(
+        ConfigError, match=r"did you mean learning_rate\?\): tenfold calls it lr \("
+    ):
+        ten.SAC(learing_rate=1e-3)
+    with pytest.raises(UserError, match=r"did you mean --agent\.batch-size"):
+        parser(["train"]).understand(["train", "sac", "--agent.batchsize", "9"])

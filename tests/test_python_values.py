@@ -15,7 +15,7 @@ from tenfold.config.changes import advice
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.training.loop import resume, train
-from tenfold.training.many import SeedsResult
+from tenfold.training.run_group import SeedsResult
 from tenfold.training.sweep import SweepResult
 
 QUIET: dict[str, Any] = {"quiet": True, "report": False}

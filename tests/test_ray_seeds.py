@@ -19,12 +19,12 @@ from tenfold.core import ray_cluster
 from tenfold.core.errors import UserError
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import read_settings
-from tenfold.training import cluster as cluster_module
-from tenfold.training.away import Courier, Packer, Parcel, unpack
-from tenfold.training.cluster import ATTEMPTS, RayPool, needs
-from tenfold.training.many import resume_seeds, train_seeds
-from tenfold.training.pool import Tasks
+from tenfold.training import remote_pool as cluster_module
+from tenfold.training.remote_pool import ATTEMPTS, RayPool, needs
+from tenfold.training.remote_run import DeltaPacker, FileSyncer, FolderDelta, unpack
+from tenfold.training.run_group import resume_seeds, train_seeds
 from tenfold.training.sweep import sweep
+from tenfold.training.worker_pool import Tasks
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 # a machine that is gone is noticed in a second, not in half a minute
@@ -58,14 +58,14 @@ def test_seeds_over_three_machines_are_those_of_here(
     cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path, count: int
 ) -> None:
     here = train_seeds(small_run(), count, tmp_path / "here", quiet=True)
-    there = train_seeds(on_ray(small_run(), cluster), count, tmp_path / "there", quiet=True)
+    remote = train_seeds(on_ray(small_run(), cluster), count, tmp_path / "there", quiet=True)
     for seed in range(count):
-        one, other = (path / f"seed-{seed}" for path in (here.path, there.path))
+        one, other = (path / f"seed-{seed}" for path in (here.path, remote.path))
         assert contents(one) == contents(other)
         names = [sorted(p.name for p in run.iterdir() if p.name != ".lock") for run in (one, other)]
         assert names[0] == names[1]
-    assert here.summary == there.summary and there.saved == here.saved
-    assert read_settings(there.path / "seed-0").where == "auto"  # an ordinary run from here on
+    assert here.summary == remote.summary and remote.saved == here.saved
+    assert read_settings(remote.path / "seed-0").where == "auto"  # an ordinary run from here on
 
 
 @pytest.mark.slow
@@ -79,12 +79,12 @@ def test_runs_on_a_machine_that_is_lost_end_as_if_it_were_not(
     """It goes when a checkpoint has come, and another one joins the cluster."""
     run = small_run({"every": 1}, steps=3000, engine="plain", checkpoint_every=250, eval_every=1500)
     here = train_seeds(run, 4, tmp_path / "here", quiet=True)
-    take, machines, resumed = RayPool.take, [*cluster.worker_nodes], []
+    apply, machines, resumed = RayPool.apply, [*cluster.worker_nodes], []
     used: set[str] = set()
 
-    def take_and_strike(self: RayPool, errand: Any, parcel: Parcel) -> None:
-        take(self, errand, parcel)
-        used.add(errand.where)
+    def take_and_strike(self: RayPool, running: Any, delta: FolderDelta) -> None:
+        apply(self, running, delta)
+        used.add(running.where)
         steps = [checkpoint_steps(tmp_path / "there" / f"seed-{seed}") for seed in range(4)]
         if sum(saved[-1:] > [0] for saved in steps) == 3 and len(machines) == 3:  # all are at work
             cluster.remove_node(machines.pop(), allow_graceful=False)
@@ -93,18 +93,18 @@ def test_runs_on_a_machine_that_is_lost_end_as_if_it_were_not(
 
     send = RayPool.send
 
-    def send_and_note(self: RayPool, errand: Any) -> None:
-        resumed.extend([checkpoint_steps(Path(errand.task[1]))] if errand.attempts > 1 else [])
-        send(self, errand)
+    def send_and_note(self: RayPool, running: Any) -> None:
+        resumed.extend([checkpoint_steps(Path(running.task[1]))] if running.attempts > 1 else [])
+        send(self, running)
 
-    monkeypatch.setattr(RayPool, "take", take_and_strike)
+    monkeypatch.setattr(RayPool, "apply", take_and_strike)
     monkeypatch.setattr(RayPool, "send", send_and_note)
-    there = train_seeds(on_ray(run, cluster), 4, tmp_path / "there", quiet=True)
+    remote = train_seeds(on_ray(run, cluster), 4, tmp_path / "there", quiet=True)
     assert len(machines) == 2 and len(resumed) == 1 and resumed[0][-1] > 0
     assert len(used) == 4  # the one that joined, too
     assert "was lost" in capfd.readouterr().err
     for seed in range(4):
-        assert contents(here.path / f"seed-{seed}") == contents(there.path / f"seed-{seed}")
+        assert contents(here.path / f"seed-{seed}") == contents(remote.path / f"seed-{seed}")
 
 
 @pytest.mark.slow
@@ -126,12 +126,12 @@ def test_a_sweep_on_the_cluster(
 def test_with_a_shared_disk_machines_write_into_the_folder_itself(
     cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    there = train_seeds(
+    remote = train_seeds(
         on_ray(small_run(), cluster), 2, storage=tmp_path / "shared", name="two", quiet=True
     )
-    assert there.path == tmp_path / "shared" / "two"
-    assert (there.path / "seed-0" / ".lock").exists()  # a run was trained right there
-    longer = resume_seeds(there.path, 800, quiet=True)
+    assert remote.path == tmp_path / "shared" / "two"
+    assert (remote.path / "seed-0" / ".lock").exists()  # a run was trained right there
+    longer = resume_seeds(remote.path, 800, quiet=True)
     assert longer.saved == {"seed 0": 800, "seed 1": 800}
 
 
@@ -140,17 +140,17 @@ def test_ctrl_c_saves_the_runs_on_all_machines(
     cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_run(steps=10**8, checkpoint_every=10**7, eval_every=10**7)
-    take, began = RayPool.take, []
+    apply, began = RayPool.apply, []
 
-    def take_and_call(self: RayPool, errand: Any, parcel: Parcel) -> None:
-        take(self, errand, parcel)
-        rows = any(name == "metrics.jsonl" for name, _, _ in parcel.files)
-        if rows and errand.name not in began:
-            began.append(errand.name)
+    def take_and_call(self: RayPool, running: Any, delta: FolderDelta) -> None:
+        apply(self, running, delta)
+        rows = any(name == "metrics.jsonl" for name, _, _ in delta.files)
+        if rows and running.name not in began:
+            began.append(running.name)
             if len(began) == 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(RayPool, "take", take_and_call)
+    monkeypatch.setattr(RayPool, "apply", take_and_call)
     found = train_seeds(on_ray(run, cluster), 4, tmp_path / "s", quiet=True)
     assert found.interrupted == signal.SIGINT
     assert all(found.saved[f"seed {seed}"] > 0 for seed in began) and len(found.saved) <= 3
@@ -163,14 +163,14 @@ def test_a_cluster_whose_head_is_gone_ends_with_a_sentence(
     with ray_cluster.on_loopback():
         head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
         made = Cluster(initialize_head=True, head_node_args=head)
-    take, killed = RayPool.take, []
+    apply, killed = RayPool.apply, []
 
-    def take_and_strike(self: RayPool, errand: Any, parcel: Parcel) -> None:
-        take(self, errand, parcel)
+    def take_and_strike(self: RayPool, running: Any, delta: FolderDelta) -> None:
+        apply(self, running, delta)
         if not killed and checkpoint_steps(tmp_path / "s" / "seed-0")[-1:] > [0]:
             killed.append(made.head_node.kill_gcs_server(check_alive=False))
 
-    monkeypatch.setattr(RayPool, "take", take_and_strike)
+    monkeypatch.setattr(RayPool, "apply", take_and_strike)
     run = small_run(steps=10**8, checkpoint_every=1000, eval_every=10**7)
     try:
         with pytest.raises(UserError, match=r"The head of the Ray cluster .*`tenfold resume .*/s`"):
@@ -225,7 +225,7 @@ class Nothing:
 def pool_without_ray(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(cluster_module, "require_ray", Nothing)
     pool: Any = RayPool(print, Tasks(), say=lambda words: None)
-    monkeypatch.setattr(pool, "send", lambda errand: pool.ray.sent.append(errand))
+    monkeypatch.setattr(pool, "send", lambda running: pool.ray.sent.append(running))
     return pool
 
 
@@ -233,27 +233,27 @@ def test_another_tenfold_on_a_machine_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pool = pool_without_ray(monkeypatch)
-    errand = cluster_module.Errand("seed 0", ({}, str(tmp_path / "seed-0")), None)
-    there = ray_cluster.versions() | {"tenfold": "0.0.1"}
+    running = cluster_module.RemoteTask("seed 0", ({}, str(tmp_path / "seed-0")), None)
+    remote = ray_cluster.versions() | {"tenfold": "0.0.1"}
     with pytest.raises(UserError, match=r"The node 10\.0\.0\.9 has tenfold 0\.0\.1, and this"):
-        pool.take(errand, Parcel(begun=("10.0.0.9", there)))
+        pool.apply(running, FolderDelta(started=("10.0.0.9", remote)))
 
 
 def test_a_run_that_never_comes_further_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pool = pool_without_ray(monkeypatch)
-    errand = cluster_module.Errand("seed 0", ({}, str(tmp_path / "seed-0")), None)
-    pool.errands = [errand]
-    further = Parcel((("checkpoints/step-000000000100.safetensors", 0, b"weights"),))
+    running = cluster_module.RemoteTask("seed 0", ({}, str(tmp_path / "seed-0")), None)
+    pool.running_tasks = [running]
+    further = FolderDelta((("checkpoints/step-000000000100.safetensors", 0, b"weights"),))
     for _ in range(ATTEMPTS - 1):
-        pool.try_again(errand, "lost")
-    pool.take(errand, further)  # and then it has all its attempts again
+        pool.retry(running, "lost")
+    pool.apply(running, further)  # and then it has all its attempts again
     for _ in range(ATTEMPTS):
         assert not pool.errors
-        pool.try_again(errand, "lost")
+        pool.retry(running, "lost")
     assert pool.errors == {"seed 0": "its machine was lost 4 times in a row (lost)."}
-    assert len(pool.ray.sent) == 2 * (ATTEMPTS - 1) and pool.errands == []
+    assert len(pool.ray.sent) == 2 * (ATTEMPTS - 1) and pool.running_tasks == []
 
 
 def test_a_bell_that_is_gone_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,14 +262,16 @@ def test_a_bell_that_is_gone_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     def lost(*given: Any, **more: Any) -> Any:
         raise ray.exceptions.ActorDiedError
 
-    told: list[Callable[[], bool]] = []
-    monkeypatch.setattr(cluster_module, "away", lambda *given: told.append(given[-1]) or iter(()))
+    reported: list[Callable[[], bool]] = []
+    monkeypatch.setattr(
+        cluster_module, "run_remotely", lambda *given: reported.append(given[-1]) or iter(())
+    )
     monkeypatch.setattr(ray, "wait", lambda refs, **more: (refs, []))
-    list(cluster_module.errand_of(print, (), Parcel(), False, ["bell"]))
+    list(cluster_module.remote_task(print, (), FolderDelta(), False, ["signal"]))
     monkeypatch.setattr(ray, "get", lambda *given, **more: True)
-    assert told[0]()
+    assert reported[0]()
     monkeypatch.setattr(ray, "get", lost)
-    assert not told[0]()
+    assert not reported[0]()
 
 
 def test_what_a_run_needs_of_a_machine(small_run: Callable[..., Run]) -> None:
@@ -281,25 +283,25 @@ def test_what_a_run_needs_of_a_machine(small_run: Callable[..., Run]) -> None:
 
 
 def test_parcels_bring_what_changed_and_nothing_else(tmp_path: Path) -> None:
-    there, here = tmp_path / "there", tmp_path / "here"
-    (there / "checkpoints").mkdir(parents=True)
-    (there / "metrics.jsonl").write_text("one\n")
-    (there / "checkpoints" / "a").write_bytes(b"first")
-    (there / ".lock").write_text("")
-    packer = Packer(there)
+    remote, here = tmp_path / "there", tmp_path / "here"
+    (remote / "checkpoints").mkdir(parents=True)
+    (remote / "metrics.jsonl").write_text("one\n")
+    (remote / "checkpoints" / "a").write_bytes(b"first")
+    (remote / ".lock").write_text("")
+    packer = DeltaPacker(remote)
     unpack(here, packer.pack())
-    assert packer.pack() == Parcel()
-    with (there / "metrics.jsonl").open("a") as file:
+    assert packer.pack() == FolderDelta()
+    with (remote / "metrics.jsonl").open("a") as file:
         file.write("two\n")
-    (there / "checkpoints" / "a").unlink()
-    (there / "checkpoints" / "b").write_bytes(b"second")
-    parcel = packer.pack(("", 0))
-    assert parcel == Parcel(
+    (remote / "checkpoints" / "a").unlink()
+    (remote / "checkpoints" / "b").write_bytes(b"second")
+    delta = packer.pack(("", 0))
+    assert delta == FolderDelta(
         (("checkpoints/b", 0, b"second"), ("metrics.jsonl", 4, b"two\n")),
         ("checkpoints/a",),
         ("", 0),
     )
-    unpack(here, parcel)
+    unpack(here, delta)
     assert (here / "metrics.jsonl").read_text() == "one\ntwo\n"
     assert [path.name for path in (here / "checkpoints").iterdir()] == ["b"]
     assert not (here / ".lock").exists()
@@ -314,7 +316,7 @@ def test_a_run_that_is_told_to_stop_before_it_begins_stops_when_it_does() -> Non
         def stop(self, evaluate: bool = True) -> None:
             self.stopped = True
 
-    courier, training = Courier(None, queue.Queue()), Training()
+    courier, training = FileSyncer(None, queue.Queue()), Training()
     courier.stop()
     courier.on_start(training)
     assert training.stopped

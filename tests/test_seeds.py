@@ -25,7 +25,7 @@ from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, together
 from tenfold.training.loop import train
-from tenfold.training.many import resume_seeds, train_seeds
+from tenfold.training.run_group import resume_seeds, train_seeds
 
 
 def contents(path: Path) -> dict[str, bytes]:

@@ -26,10 +26,10 @@ from tenfold.runs.sweep_folder import SweepFolder, outcomes_of
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
 from tenfold.training.loop import train
-from tenfold.training.pool import Pool, Tasks
 from tenfold.training.study import open_study
 from tenfold.training.sweep import resume_sweep, sweep, verdict, with_evaluations
 from tenfold.training.trials import Trials, pruning_steps
+from tenfold.training.worker_pool import Pool, Tasks
 
 SPACES = [
     ("agent.lr=log(1e-4,1e-2)", Interval(1e-4, 1e-2, log=True)),

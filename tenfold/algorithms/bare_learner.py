@@ -34,7 +34,7 @@ class BareLearner:
         return []
 
     def begin_with(self, state: Arrays) -> None:
-        """Weights of another run, where the agent can take them (`training.initial` asks)."""
+        """Weights of another run, where the agent can take them (`training.loop` asks)."""
         self.agent.begin_with(state)
 
     def time_every_round(self) -> None:

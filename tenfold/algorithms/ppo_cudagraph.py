@@ -194,9 +194,9 @@ class GraphPPO(Captured, PlainPPO):
             or (settings.squash and settings.entropy > 0)
         ):
             return None
-        from tenfold.ops.device.policy_loss import PolicyShape, head_offsets
+        from tenfold.ops.device.policy_loss import PolicyLossShape, head_offsets
 
-        shape = PolicyShape(
+        shape = PolicyLossShape(
             tuple(agent.actions.sizes),
             len(agent.actions.low),
             "mask" in self.rows,

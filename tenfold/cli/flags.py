@@ -9,13 +9,13 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tenfold.config.agent import Leaf, called_here, leaves_of
+from tenfold.config.agent import FieldSpec, alias_of, field_specs, misspelled_alias
 from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
 from tenfold.config.run import Run
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.other_libraries import ANSWERS
+from tenfold.core.other_libraries import MIGRATION_HINTS
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 
@@ -119,15 +119,18 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     """What to write instead of an unknown flag: our name for it, first among the settings of the
     run's agent."""
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
-    mine, everyones = leaves_for(run), leaves_for(None)
-    for leaves in (mine, everyones):
-        there = {leaf.flag: leaf for leaf in leaves if leaf.flag in known}
-        same = [own for own, leaf in there.items() if leaf.path.split(".")[-1] == word]
-        if found := called_here(there, word) or (f": write {' or '.join(same)}" if same else ""):
+    mine, everyones = specs_for(run), specs_for(None)
+    for specs in (mine, everyones):
+        there = {spec.flag: spec for spec in specs if spec.flag in known}
+        same = [own for own, spec in there.items() if spec.path.split(".")[-1] == word]
+        if found := alias_of(there, word) or (f": write {' or '.join(same)}" if same else ""):
             return found
-        if word in ANSWERS:
-            return f": {ANSWERS[word]}"
-    others = {leaf.flag for leaf in everyones} - {leaf.flag for leaf in mine}
+        if word in MIGRATION_HINTS:
+            return f": {MIGRATION_HINTS[word]}"
+    known_specs = {spec.flag: spec for spec in mine if spec.flag in known}
+    if answer := misspelled_alias(known_specs, word):
+        return answer
+    others = {spec.flag for spec in everyones} - {spec.flag for spec in mine}
     return nearest(flag, [one for one in known if one not in others])
 
 
@@ -143,18 +146,18 @@ def run_in(given: Sequence[str]) -> Run | None:
     return None
 
 
-def leaves_for(run: Run | None) -> list[Leaf]:
+def specs_for(run: Run | None) -> list[FieldSpec]:
     """The settings of a run that trains this one's agent, with the agent's own defaults and words;
     of any without one."""
     if run is None:
-        return list(leaves_of(Run))
-    own = [leaf for leaf in leaves_of(type(run.agent), "agent.") if leaf.path != "agent.name"]
+        return list(field_specs(Run))
+    own = [spec for spec in field_specs(type(run.agent), "agent.") if spec.path != "agent.name"]
     return [
         *own,
         *(
-            leaf
-            for leaf in leaves_of(Run)
-            if leaf.path == "agent.name" or not leaf.path.startswith("agent.")
+            spec
+            for spec in field_specs(Run)
+            if spec.path == "agent.name" or not spec.path.startswith("agent.")
         ),
     ]
 
@@ -166,7 +169,7 @@ def add_settings(
     `--help-all` every one."""
     run, everything = run_in(given), ALL in given
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
-    own = {leaf.path: leaf for leaf in leaves_for(None if everything else run)}
+    own = {spec.path: spec for spec in specs_for(None if everything else run)}
     title = (
         "settings"
         if everything
@@ -177,30 +180,30 @@ def add_settings(
     )
     group = parser.add_argument_group(title)
     # those of an algorithm of one's own are among its own only
-    for leaf in ({leaf.path: leaf for leaf in leaves_of(Run)} | own).values():
-        if leaf.path not in without:
+    for spec in ({spec.path: spec for spec in field_specs(Run)} | own).values():
+        if spec.path not in without:
             unasked = (
                 run is None
                 and not everything
-                and leaf.path.startswith("agent.")
-                and leaf.path != "agent.name"
+                and spec.path.startswith("agent.")
+                and spec.path != "agent.name"
             )
-            hidden = unasked or leaf.path not in own
-            add_setting(group, own.get(leaf.path, leaf), None if everything else run, hidden)
+            hidden = unasked or spec.path not in own
+            add_setting(group, own.get(spec.path, spec), None if everything else run, hidden)
 
 
-def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = False) -> None:
+def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: bool = False) -> None:
     """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help
     tells what `run` has instead of the default."""
-    here = leaf.default if run is None or hidden else reduce(getattr, leaf.path.split("."), run)
-    told = f"default {show(leaf.default) or 'empty'}" + (
-        f", here {show(here)}" if here != leaf.default else ""
+    here = spec.default if run is None or hidden else reduce(getattr, spec.path.split("."), run)
+    told = f"default {show(spec.default) or 'empty'}" + (
+        f", here {show(here)}" if here != spec.default else ""
     )
-    text = f"{leaf.help} [{describe(leaf.hint)}; {told}]".replace("%", "%%")
-    optional = {"nargs": "?", "const": "true"} if leaf.hint in (bool, bool | None) else {}
+    text = f"{spec.help} [{describe(spec.hint)}; {told}]".replace("%", "%%")
+    optional = {"nargs": "?", "const": "true"} if spec.hint in (bool, bool | None) else {}
     group.add_argument(
-        leaf.flag,
-        dest=leaf.path,
+        spec.flag,
+        dest=spec.path,
         metavar="VALUE",
         default=argparse.SUPPRESS,
         help=argparse.SUPPRESS if hidden else text,
@@ -210,7 +213,7 @@ def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = F
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given, as nested settings."""
-    known = {leaf.path for leaf in leaves_of(Run)}
+    known = {spec.path for spec in field_specs(Run)}
     return nested(
         {
             path: value

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import report, ship, sweep, tools, train
+from tenfold.cli import observe, search_command, ship, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
@@ -36,11 +36,11 @@ def commands() -> dict[str, Command]:
     own = [command for domain in domains() for command in domain.commands()]
     everything = (
         *train.COMMANDS,
-        *sweep.COMMANDS,
+        *search_command.COMMANDS,
         tools.EVAL,
         *own,
-        report.REPORT,
-        report.WATCH,
+        observe.REPORT,
+        observe.WATCH,
         *ship.COMMANDS,
         *tools.COMMANDS,
     )
@@ -84,7 +84,7 @@ def require_command(given: Sequence[str]) -> None:
     )
 
 
-def carry_out(arguments: Namespace) -> int:
+def run_command(arguments: Namespace) -> int:
     try:
         code = commands()[arguments.command].run(arguments)
         sys.stdout.flush()  # here, where it can be answered that nobody reads it
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = list(sys.argv[1:] if argv is None else argv)
         require_command(given)
         arguments = parser(given).understand(given)
-        return carry_out(arguments)
+        return run_command(arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ from tenfold.cli.flags import (
     settings_given,
     whole_number_or_none,
 )
-from tenfold.config.agent import leaves_of
+from tenfold.config.agent import field_specs
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.files import named, presets
 from tenfold.config.run import Run
@@ -81,6 +81,14 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_init(train)
+    add_trust(train)
+    add_track(train)
+    add_callbacks(train)
+    add_settings(train, given)
+
+
+def add_init(train: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--init",
         metavar="RUN",
@@ -93,10 +101,6 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         metavar="last|best|STEP",
         help="which checkpoint of --init (last)",
     )
-    add_trust(train)
-    add_track(train)
-    add_callbacks(train)
-    add_settings(train, given)
 
 
 def train(arguments: argparse.Namespace) -> int:
@@ -130,7 +134,7 @@ def train(arguments: argparse.Namespace) -> int:
         "trust": arguments.trust,
     }
     if arguments.seeds is not None:
-        from tenfold.training.many import train_seeds
+        from tenfold.training.run_group import train_seeds
 
         if arguments.callbacks:
             raise UserError("--callback is for one run: leave out --seeds.")
@@ -223,13 +227,13 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
     add_track(resume)
     add_callbacks(resume)
     group = resume.add_argument_group("settings that can change from here on")
-    for leaf in leaves_of(Run):
-        if leaf.path in CHANGEABLE:
-            add_setting(group, replace(leaf, default="as it was"))
+    for spec in field_specs(Run):
+        if spec.path in CHANGEABLE:
+            add_setting(group, replace(spec, default="as it was"))
         else:  # known, so that it is refused by name
             group.add_argument(
-                leaf.flag,
-                dest=leaf.path,
+                spec.flag,
+                dest=spec.path,
                 nargs="?",
                 default=argparse.SUPPRESS,
                 help=argparse.SUPPRESS,
@@ -253,7 +257,7 @@ def resume(arguments: argparse.Namespace) -> int:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
         return finish_sweep(resume_sweep(path, jobs=jobs, **how))
     if is_seeds(path):
-        from tenfold.training.many import resume_seeds
+        from tenfold.training.run_group import resume_seeds
 
         how["track"] = arguments.track
         return finish_seeds(resume_seeds(path, settings=given, more=more, jobs=jobs, **how))

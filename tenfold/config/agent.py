@@ -10,9 +10,16 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.notation import nearest, show
-from tenfold.config.schema import Config, Decided, Option, describe, docs, hints
+from tenfold.config.schema import Config, DerivedDefault, Option, describe, docs, hints
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.other_libraries import ANSWERS, OURS, SUCH_AS, UNIT_OF, UNITS, algorithm_elsewhere
+from tenfold.core.other_libraries import (
+    EXAMPLE_VALUES,
+    MIGRATION_HINTS,
+    SETTINGS_OF_ALIAS,
+    UNIT_OF,
+    UNITS,
+    algorithm_elsewhere,
+)
 from tenfold.core.registry import algorithm, algorithms
 
 if TYPE_CHECKING:
@@ -107,7 +114,7 @@ class AgentConfig(Config):
         for raw, given in value.items():
             word = str(raw).replace("-", "_")
             owners = [other for other, those in cls.kinds().items() if word in hints(those)]
-            if owners and word not in hints(cls) and not known_here(cls, word):
+            if owners and word not in hints(cls) and not alias_here(cls, word):
                 raise ConfigError(
                     f"{key}.{raw}",
                     f"= {show(given)} is not a setting of {name}, which this run trains: it "
@@ -140,7 +147,7 @@ class AgentConfig(Config):
 
 
 @dataclass(frozen=True)
-class ByAgent(Decided):
+class AgentDefault(DerivedDefault):
     """A default of a run's setting that the algorithm may set (`run_defaults`)."""
 
     setting: str
@@ -158,7 +165,7 @@ class ByAgent(Decided):
 
 
 @dataclass(frozen=True)
-class Leaf:
+class FieldSpec:
     """One setting that is not a group: its dotted path, type, default and help."""
 
     path: str
@@ -171,30 +178,30 @@ class Leaf:
         return "--" + self.path.replace("_", "-")
 
 
-def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
+def field_specs(cls: type[Config], prefix: str = "") -> Iterator[FieldSpec]:
     types = hints(cls)
     for f in fields(cls):
         hint = types[f.name]
         if isinstance(hint, type) and issubclass(hint, AgentConfig):
-            yield from leaves_of_agents(f"{prefix}{f.name}.")
+            yield from agent_field_specs(f"{prefix}{f.name}.")
         elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
-            yield from leaves_of(hint, f"{prefix}{f.name}.")
+            yield from field_specs(hint, f"{prefix}{f.name}.")
         else:
-            yield Leaf(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
+            yield FieldSpec(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
 
 
-def leaves_of_agents(prefix: str) -> Iterator[Leaf]:
+def agent_field_specs(prefix: str) -> Iterator[FieldSpec]:
     """The settings of all algorithms, each once; the help says whose it is, where it is not
     everyone's."""
     groups = AgentConfig.kinds()
-    found: dict[str, dict[str, Leaf]] = {}
+    found: dict[str, dict[str, FieldSpec]] = {}
     for name, group in groups.items():
-        for leaf in leaves_of(group, prefix):
-            found.setdefault(leaf.path, {})[name] = leaf
+        for spec in field_specs(group, prefix):
+            found.setdefault(spec.path, {})[name] = spec
     for path, owners in found.items():
         first = next(iter(owners.values()))
         if path == f"{prefix}name":
-            yield Leaf(
+            yield FieldSpec(
                 path,
                 Literal[(*groups, "module:Name")],
                 AgentConfig.usual,
@@ -203,47 +210,53 @@ def leaves_of_agents(prefix: str) -> Iterator[Leaf]:
             continue
         whose = "" if len(owners) == len(groups) else f"{', '.join(owners)}: "
         other = "".join(
-            f"; {name}: default {show(leaf.default)}"
-            for name, leaf in owners.items()
-            if leaf.default != first.default
+            f"; {name}: default {show(spec.default)}"
+            for name, spec in owners.items()
+            if spec.default != first.default
         )
-        yield Leaf(path, first.hint, first.default, f"{whose}{first.help}{other}")
+        yield FieldSpec(path, first.hint, first.default, f"{whose}{first.help}{other}")
 
 
 def default_of(f: Field[Any]) -> Any:
     return f.default_factory() if f.default_factory is not MISSING else f.default
 
 
-def known_as(cls: type[Config], word: str) -> str:
+def suggest_setting(cls: type[Config], word: str) -> str:
     """Which setting a word means that is none here."""
-    if found := known_here(cls, word):
+    if found := alias_here(cls, word):
         return found
-    if word in OURS:  # one of another group, or of another agent
-        return f": tenfold calls it {' or '.join(OURS[word])}"
-    if word in ANSWERS:
-        return f": {ANSWERS[word]}"
-    return nearest_setting(cls, word)
+    if word in SETTINGS_OF_ALIAS:  # one of another group, or of another agent
+        return f": tenfold calls it {' or '.join(SETTINGS_OF_ALIAS[word])}"
+    if word in MIGRATION_HINTS:
+        return f": {MIGRATION_HINTS[word]}"
+    specs = {spec.path: spec for spec in field_specs(cls)}
+    return misspelled_alias(specs, word) or nearest_setting(cls, word)
 
 
-def known_here(cls: type[Config], word: str) -> str:
-    return called_here({leaf.path: leaf for leaf in leaves_of(cls)}, word)
+def alias_here(cls: type[Config], word: str) -> str:
+    return alias_of({spec.path: spec for spec in field_specs(cls)}, word)
 
 
-def called_here(leaves: "Mapping[str, Leaf]", word: str) -> str:
-    """Our name for another library's word, with what it means; "" where no leaf is that. `leaves`
-    are by what a person writes."""
-    found = [
-        (written, leaf, ours)
-        for ours in OURS.get(word, ())
-        for written, leaf in leaves.items()
-        if ours == leaf.path or ours.endswith(f".{leaf.path}")
-    ]
-    told = [
-        f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''}"
-        f"{unit_of(ours, word)})"
-        for written, leaf, ours in found
-    ]
-    return f": tenfold calls it {' or '.join(told)}" if told else ""
+def alias_of(specs: Mapping[str, FieldSpec], word: str) -> str:
+    """Our name for another library's word, with what it means; "" if no field is that. The keys of
+    `specs` are what a person writes."""
+    answers = []
+    for ours in SETTINGS_OF_ALIAS.get(word, ()):
+        example = f", such as {EXAMPLE_VALUES[ours]}" if ours in EXAMPLE_VALUES else ""
+        answers += [
+            f"{written} ({spec.help}{example}{unit_of(ours, word)})"
+            for written, spec in specs.items()
+            if ours == spec.path or ours.endswith(f".{spec.path}")
+        ]
+    return f": tenfold calls it {' or '.join(answers)}" if answers else ""
+
+
+def misspelled_alias(specs: Mapping[str, FieldSpec], word: str) -> str:
+    """The same where a word is nearly another library's, and no setting of ours is nearer."""
+    own = {spec.path.split(".")[-1] for spec in specs.values()}
+    close = get_close_matches(word, sorted(own | SETTINGS_OF_ALIAS.keys()), 1, 0.8)
+    answer = alias_of(specs, close[0]) if close else ""
+    return f" (did you mean {close[0]}?){answer}" if answer else ""
 
 
 def unit_of(ours: str, word: str) -> str:
@@ -254,15 +267,15 @@ def unit_of(ours: str, word: str) -> str:
 
 def nearest_setting(cls: type[Config], name: str) -> str:
     """The nearest key here or in a group below, with what it accepts."""
-    leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {
-        leaf.path: leaf for leaf in leaves_of(cls)
+    specs = {spec.path.split(".")[-1]: spec for spec in field_specs(cls)} | {
+        spec.path: spec for spec in field_specs(cls)
     }
-    found = get_close_matches(name, [*leaves, *(f.name for f in fields(cls))], 1, 0.5)
+    found = get_close_matches(name, [*specs, *(f.name for f in fields(cls))], 1, 0.5)
     if not found:
         return ""
-    leaf = leaves.get(found[0])
+    spec = specs.get(found[0])
     return (
-        f": the nearest is {leaf.path}, {describe(leaf.hint)}"
-        if leaf
+        f": the nearest is {spec.path}, {describe(spec.hint)}"
+        if spec
         else f": the nearest is {found[0]}, a group of settings"
     )

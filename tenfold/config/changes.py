@@ -42,7 +42,7 @@ CHANGEABLE = (
 )
 
 # those of them that decide who holds what a checkpoint saves, and in which form
-HOLDING = ("where", "ahead", "on_death", "engine", "stack", "verify", "device")
+STATE_HOLDERS = ("where", "ahead", "on_death", "engine", "stack", "verify", "device")
 
 
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
@@ -191,6 +191,6 @@ def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[s
     return found
 
 
-def told_changes(changed: Mapping[str, list[str]]) -> str:
+def changes_in_words(changed: Mapping[str, list[str]]) -> str:
     """agent.lr 0.001 → 0.0001, steps 600 → 900."""
     return ", ".join(f"{name} {old} → {new}" for name, (old, new) in changed.items())

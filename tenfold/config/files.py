@@ -90,7 +90,7 @@ def unknown(what: str) -> str:
     )
 
 
-def settings_of(run: Any, change: dict[str, Any]) -> Run:
+def resolve_run(run: Any, change: dict[str, Any]) -> Run:
     """`run`, settings or a name for `named`, with `change` on top."""
     if isinstance(run, str):
         return named(run, nested(change))

@@ -246,7 +246,7 @@ class Prioritized(Option):
 
 
 @dataclass(frozen=True)
-class Replayed(AgentConfig):
+class OffPolicyConfig(AgentConfig):
     """What holds between the settings of a replay memory: `capacity` rows, batches of `batch_size`
     x `accumulate` of them, returns of `n_step` steps, `frames` of an observation."""
 
@@ -307,7 +307,7 @@ class ActorCriticNet(Net):
 
 
 @dataclass(frozen=True)
-class ActorCritic(Replayed):
+class ActorCritic(OffPolicyConfig):
     """The settings that sac and td3 have in common."""
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(

@@ -7,9 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
-from tenfold.config.agent import AgentConfig, ByAgent
+from tenfold.config.agent import AgentConfig, AgentDefault
 from tenfold.config.notation import show, with_arguments
-from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Option, Positive, Whole
+from tenfold.config.schema import (
+    Config,
+    Count,
+    DerivedDefault,
+    Limits,
+    OneOf,
+    Option,
+    Positive,
+    Whole,
+)
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import algorithm, algorithms
 from tenfold.core.user_envs import is_object, name_of
@@ -20,9 +29,9 @@ USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it
 LEAST_EVALUATION = 1_000
 
 
-def by_agent(setting: str, otherwise: Any) -> Any:
+def agent_default(setting: str, otherwise: Any) -> Any:
     """A default that the algorithm may set."""
-    return field(default=ByAgent(setting, otherwise))
+    return field(default=AgentDefault(setting, otherwise))
 
 
 def engine_names() -> list[str]:
@@ -62,13 +71,13 @@ class Sign(Option):
 class Run(Config):
     """One training run."""
 
-    env: str = by_agent("env", "CartPole-v1")
+    env: str = agent_default("env", "CartPole-v1")
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)";
     "my_module:MyEnv-v0" imports my_module first. From Python also a function that makes an
     environment, or one environment as an object"""
     agent: AgentConfig = field(default_factory=usual_agent)
     """the agent's settings"""
-    steps: Count = by_agent("steps", 50_000)
+    steps: Count = agent_default("steps", 50_000)
     """environment steps in all"""
     seed: Annotated[int, Limits(0, 2**63 - 1)] = 0
     """one number that determines the whole run"""
@@ -135,7 +144,7 @@ class Run(Config):
     resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
-    eval_every: Whole = by_agent("eval_every", 50_000)
+    eval_every: Whole = agent_default("eval_every", 50_000)
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint);
     the end of a run is evaluated as well; 0: never"""
     eval_episodes: Annotated[int, Limits(1, 10**6)] | None = None
@@ -201,7 +210,7 @@ class Run(Config):
         return tuple(range(self.seed, self.seed + self.members))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.env, str | Decided):  # an object, or a function that makes one
+        if not isinstance(self.env, str | DerivedDefault):  # an object or a function
             object.__setattr__(self, "env", name_of(self.env))
         super().__post_init__()
 

@@ -76,7 +76,7 @@ Positive = Annotated[float, Limits(0, above=True)]
 NotNegative = Annotated[float, Limits(0)]
 
 
-class Decided:
+class DerivedDefault:
     """A default that other settings decide, when the settings are made."""
 
     def of(self, config: "Config") -> Any:
@@ -94,20 +94,20 @@ class Config:
         what it may be called here."""
         for name, value in named.items():
             if name not in hints(cls):
-                from tenfold.config.agent import known_as  # here: it reads this module
+                from tenfold.config.agent import suggest_setting  # here: it reads this module
 
                 sides = name in ("pi", "vf", "qf") or names_sides(value)
-                answer = f": {LAYERS}" if sides else known_as(cls, name)
+                answer = f": {LAYERS}" if sides else suggest_setting(cls, name)
                 raise ConfigError(name, f"= {show(value)} is not a setting{answer}.")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         def decided(name: str) -> bool:
-            return not isinstance(getattr(self, name), Decided)
+            return not isinstance(getattr(self, name), DerivedDefault)
 
         for name, hint in sorted(hints(type(self)).items(), key=lambda one: not decided(one[0])):
             value = getattr(self, name)
-            value = value.of(self) if isinstance(value, Decided) else value
+            value = value.of(self) if isinstance(value, DerivedDefault) else value
             object.__setattr__(self, name, convert(value, hint, name))
         self.check()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.agent import Leaf, called_here, leaves_of
+from tenfold.config.agent import FieldSpec, alias_of, field_specs, misspelled_alias
 from tenfold.config.files import changed
 from tenfold.config.notation import (
     balanced,
@@ -110,27 +110,28 @@ def searches(run: Run, wanted: Mapping[str, Any]) -> tuple[Search, ...]:
             'There is nothing to search over: name a setting, such as --search "agent.lr='
             'log(1e-4,1e-2)".'
         )
-    leaves = leaves_by_path(run)
-    return tuple(search_of(path.replace("-", "_"), space, leaves) for path, space in wanted.items())
+    specs = specs_by_path(run)
+    return tuple(search_of(path.replace("-", "_"), space, specs) for path, space in wanted.items())
 
 
-def leaves_by_path(run: Run) -> dict[str, Leaf]:
+def specs_by_path(run: Run) -> dict[str, FieldSpec]:
     """The settings of a run with this one's agent."""
-    everyones = {leaf.path: leaf for leaf in leaves_of(Run) if not leaf.path.startswith("agent.")}
-    own = {leaf.path: leaf for leaf in leaves_of(type(run.agent), "agent.")}
+    everyones = {spec.path: spec for spec in field_specs(Run) if not spec.path.startswith("agent.")}
+    own = {spec.path: spec for spec in field_specs(type(run.agent), "agent.")}
     own.pop("agent.name", None)
     return own | everyones
 
 
-def search_of(path: str, space: Any, leaves: Mapping[str, Leaf]) -> Search:
-    leaf = leaves.get(path)
-    if leaf is None:
+def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
+    spec = specs.get(path)
+    if spec is None:
         word = path.split(".")[-1]
-        same = [known for known in leaves if known.split(".")[-1] == word]
+        same = [known for known in specs if known.split(".")[-1] == word]
         told = (
-            called_here(leaves, word)
+            alias_of(specs, word)
             or (f": write {' or '.join(same)}" if same else "")
-            or nearest(path, [*leaves])
+            or misspelled_alias(specs, word)
+            or nearest(path, [*specs])
         )
         raise ConfigError(path, f"is not a setting that can be searched over{told}.")
     if path in FIXED:
@@ -145,30 +146,30 @@ def search_of(path: str, space: Any, leaves: Mapping[str, Leaf]) -> Search:
         raise ConfigError(
             path,
             f"= {space} leaves nothing to search over: a space is {EXAMPLES}; one value is a flag, "
-            f"{leaf.flag} {space}.",
+            f"{spec.flag} {space}.",
         )
     if len(pieces) == 1:
-        pieces = [fitted(pieces[0], leaf)]  # type: ignore[arg-type]
+        pieces = [fitted(pieces[0], spec)]  # type: ignore[arg-type]
     found = Search(path, tuple(pieces))
     for end in (0, -1):  # bounds outside the setting's limits are refused by its own sentence
-        convert(found.value({n: s.ends[end] for n, s in found.spaces.items()}), leaf.hint, path)
+        convert(found.value({n: s.ends[end] for n, s in found.spaces.items()}), spec.hint, path)
     return found
 
 
-def fitted(space: Space, leaf: Leaf) -> Space:
+def fitted(space: Space, spec: FieldSpec) -> Space:
     """The space of a whole setting, in values of its type."""
     if isinstance(space, Choices):
-        values = tuple(plain(convert(value, leaf.hint, leaf.path)) for value in space.values)
+        values = tuple(plain(convert(value, spec.hint, spec.path)) for value in space.values)
         if len(set(values)) < max(len(values), 2):
             raise ConfigError(
-                leaf.path,
+                spec.path,
                 f"= [{', '.join(map(show, values))}] is no choice: give two values at least, none "
                 "of them twice.",
             )
         return Choices(values)
-    if not is_whole(leaf.hint):
+    if not is_whole(spec.hint):
         return space
-    ends = tuple(convert(end, leaf.hint, leaf.path) for end in space.ends)
+    ends = tuple(convert(end, spec.hint, spec.path) for end in space.ends)
     return Interval(*ends, log=space.log, whole=True)
 
 

@@ -112,7 +112,7 @@ def names_sides(value: object) -> bool:
 # settings
 
 # our setting -> their words for it; a word may stand for a setting of each agent
-THEIRS = {
+ALIASES = {
     "env": "env_id env_name environment",
     "steps": "total_timesteps n_timesteps num_timesteps timesteps total_steps max_steps "
     "num_frames max_frame train_steps",
@@ -184,7 +184,7 @@ THEIRS = {
     "agent.critics": "n_critics twin_q",
 }
 # how a value is written that is not a number of theirs
-SUCH_AS = {
+EXAMPLE_VALUES = {
     "agent.explore": "epsilon(linear(1, 0.05, 10k))",
     "agent.target": "polyak(0.005) or hard(500)",
     "agent.replay": "prioritized(0.6)",
@@ -222,7 +222,7 @@ UNIT_OF = {
     **dict.fromkeys(("normalize_advantages", "standardize_advantages"), "norm_adv"),
 }
 # what is no setting here -> what to say of it
-NONE_HERE = {
+NO_SUCH_SETTING = {
     "tensorboard_log tensorboard logdir log_dir": "TensorBoard's files are always written, to "
     "RUN/tensorboard",
     "wandb use_wandb wandb_project_name": "--track wandb, trackio or mlflow sends metrics there",
@@ -245,8 +245,8 @@ NONE_HERE = {
     "best": "--checkpoint best plays the best checkpoint",
     "capture_video record_video render": "tenfold eval RUN --video films a policy",
 }
-ANSWERS = {word: answer for words, answer in NONE_HERE.items() for word in words.split()}
-OURS: dict[str, list[str]] = {}
-for ours, theirs in THEIRS.items():
-    for theirs_word in theirs.split():
-        OURS.setdefault(theirs_word, []).append(ours)
+MIGRATION_HINTS = spread(NO_SUCH_SETTING)
+SETTINGS_OF_ALIAS: dict[str, list[str]] = {}
+for setting, aliases in ALIASES.items():
+    for alias in aliases.split():
+        SETTINGS_OF_ALIAS.setdefault(alias, []).append(setting)

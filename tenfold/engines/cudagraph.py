@@ -196,12 +196,12 @@ class Captured(AutogradEngine):
         limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
         buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
         if self.by_kernels:
-            from tenfold.ops.device.step import learn_step, tell  # here: it needs Triton
+            from tenfold.ops.device.step import add_metrics, learn_step  # here: it needs Triton
 
             moved = target.flat if target else None
             before, lr = sent["before"], sent["lr"]
             norms = learn_step(buffers, before, lr, tau, eps, limit, moved, partial)
-            tell(self.sums, told, norms, shares)
+            add_metrics(self.sums, told, norms, shares)
             return
         norms = clip(buffers[1], limit)[1] if limit else buffers[1].norm(dim=-1, keepdim=True)
         adam_recorded(*buffers, sent["before"], sent["lr"], eps)

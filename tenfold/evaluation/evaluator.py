@@ -10,6 +10,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.protocols import Evaluated
 from tenfold.core.random import Purpose
+from tenfold.core.registry import algorithm
 from tenfold.core.user_envs import is_object
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import NO_BUDGET, EpisodeQueue, Score, StepBudget, Stopped, play
@@ -194,3 +195,8 @@ def greedy_note(result: Any, last: dict[str, Any]) -> str:
         f"Note: the greedy policy returned {last['mean_return']:.2f}, and training, which draws "
         f"actions, {trained:.2f}: --eval-policy sampled evaluates the policy as it trains."
     )
+
+
+def evaluator_of(run: Run) -> Any:
+    """The algorithm's own evaluator, or the one for environments of any kind."""
+    return algorithm(run.agent.name).make_evaluator(run) or EpisodeEvaluator(run)

@@ -21,8 +21,8 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import require_memory
-from tenfold.ops.components import gae_components
 from tenfold.ops.returns import gae_into, gae_reference
+from tenfold.ops.rewards import gae_components
 from tenfold.ops.rollouts import episode_edges
 
 if TYPE_CHECKING:  # a type alone

@@ -17,8 +17,7 @@ from tenfold.nets.policy import PolicyNetwork
 from tenfold.nets.recurrent import RecurrentNetwork
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.nodes import NodeChoices, NodeOutputs
-from tenfold.ops.segments import segment_sum
+from tenfold.ops.segments import NodeChoices, NodeOutputs, segment_sum
 
 if TYPE_CHECKING:  # a type alone
     from tenfold.algorithms.ppo_settings import PPO

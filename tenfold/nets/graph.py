@@ -18,8 +18,7 @@ from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import ACTIVATIONS
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
-from tenfold.ops.nodes import NodeOutputs
-from tenfold.ops.segments import Graphs, rows, segment_softmax, segment_sum
+from tenfold.ops.segments import Graphs, NodeOutputs, rows, segment_softmax, segment_sum
 
 LOG_STD_LIMIT = 2.0  # of a learned deviation, above; below it is the setting `least_std`
 

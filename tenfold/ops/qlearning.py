@@ -216,3 +216,92 @@ def td_items(
         target.mean(-1) - q,
         q,
     )
+
+
+# the return's distribution as probabilities of fixed values (C51; Bellemare et al., 2017): outputs
+# are logits [..., B, A, N] of N atoms z_i = low + i·Δ, Δ = (high − low) / (N − 1)
+
+LEAST = 1e-30  # of a probability whose logarithm is taken
+
+
+def atoms_of(n: int, low: float, high: float, like: torch.Tensor) -> torch.Tensor:
+    """z_0 … z_{n−1}."""
+    return torch.linspace(low, high, n, dtype=like.dtype, device=like.device)
+
+
+def categorical_mean(logits: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    """Σ_i p_i z_i: [..., N] -> [...]."""
+    return logits.softmax(-1) @ atoms_of(logits.shape[-1], low, high, logits)
+
+
+def project_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, n, low, high in (
+        ((1,), 2, -1.0, 1.0),
+        ((6,), 5, 0.0, 3.0),
+        ((2, 7), 51, -10.0, 10.0),
+    ):
+        discount = torch.from_numpy((0.9 * rng.integers(0, 2, lead)).astype(dtype))
+        shifted = 0.5 * (high - low) * tensor(rng, dtype, *lead)
+        yield shifted, discount, tensor(rng, dtype, *lead, n).softmax(-1), low, high
+
+
+def project_reference(reward, discount, probabilities, low, high):
+    """Atom by atom: T z_j = R + discount·z_j, cut at the ends, lies at b = (T z_j − low) / Δ; its
+    mass goes to the atoms below and above b in the shares that b is near to them."""
+    n = probabilities.shape[-1]
+    delta = (high - low) / (n - 1)
+    found = torch.zeros_like(probabilities)
+    for item in np.ndindex(*reward.shape):
+        for j in range(n):
+            moved = float(reward[item]) + float(discount[item]) * (low + j * delta)
+            b = min(max((min(max(moved, low), high) - low) / delta, 0.0), n - 1.0)
+            below = int(b)
+            above = min(below + 1, n - 1)
+            found[(*item, below)] += float(probabilities[(*item, j)]) * (1 - (b - below))
+            found[(*item, above)] += float(probabilities[(*item, j)]) * (b - below)
+    return found
+
+
+@pair(project_reference, project_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"))
+@torch.no_grad()
+def project(
+    reward: torch.Tensor,
+    discount: torch.Tensor,
+    probabilities: torch.Tensor,
+    low: float,
+    high: float,
+) -> torch.Tensor:
+    """The distribution of R + discount·Z on Z's own atoms, [..., B, N]: an atom takes of every
+    moved one the share 1 − distance / Δ."""
+    n = probabilities.shape[-1]
+    z = atoms_of(n, low, high, probabilities)
+    moved = (reward[..., None] + discount[..., None] * z).clamp(low, high)
+    place = (moved - low) * ((n - 1) / (high - low))
+    share = 1 - (place[..., None] - torch.arange(n, dtype=z.dtype, device=z.device)).abs()
+    return (probabilities[..., None, :] @ share.clamp(min=0)).squeeze(-2)
+
+
+def categorical_items(
+    batch: dict[str, torch.Tensor],
+    values: torch.Tensor,
+    next_values: torch.Tensor,
+    chooser: torch.Tensor,
+    low: float,
+    high: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(weighted loss, error, Q of the action taken) of every item, [..., B], from logits
+    [..., B, A, N].
+
+    The loss is the cross-entropy of the projected target and what was predicted; the error, by
+    which priorities are set, that less the target's own entropy, their divergence. Only the first
+    of the three has a gradient.
+    """
+    log_p = taken(values, batch["action"]).log_softmax(-1)
+    with torch.no_grad():
+        best = among(categorical_mean(chooser, low, high), batch.get("next_mask")).argmax(-1)
+        after = taken(next_values, best).softmax(-1)
+        target = project(batch["reward"], batch["discount"], after, low, high)
+        entropy = -(target * target.clamp(min=LEAST).log()).sum(-1)
+        q = log_p.exp() @ atoms_of(log_p.shape[-1], low, high, log_p)
+    loss = -(target * log_p).sum(-1)
+    return batch["weight"] * loss, (loss.detach() - entropy).clamp(min=0), q

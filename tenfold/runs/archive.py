@@ -4,7 +4,7 @@ checkpoints (safetensors), and a card. Nothing in it is pickled.
 Whoever opens one may have it from anybody. So only files with names that are known here are taken
 out, into a new folder, by names that are ours; sizes are limited before and while they are read;
 every file must have the digest that `pack.json` says; YAML has no tags and no aliases. What the
-settings name is imported only where the user trusts them (`config.trust`).
+settings name is imported only where the user trusts them (`config.files`).
 """
 
 import hashlib

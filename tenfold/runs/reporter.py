@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.changes import told_changes
+from tenfold.config.changes import changes_in_words
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm
-from tenfold.runs.charts import THIN, Chart, Curve, Line, RunGroup
+from tenfold.runs.charts import THIN, Chart, Curve, Experiment, Line
 from tenfold.runs.file_schema import RUN, Schema, read_json
 from tenfold.runs.metrics import WINDOW, latest_row, rank
 from tenfold.runs.page import Section
@@ -173,20 +173,20 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             "" if session.get("exact_resume", True) else "not exact",
             session.get("verify", ""),
             f"failed: {session['failed']}" if "failed" in session else "",
-            told_changes(session.get("changed", {})),
+            changes_in_words(session.get("changed", {})),
         )
         lines[f"from step {session['from_step']:,}"] = "; ".join(filter(None, how))
     return lines
 
 
-def engines(group: RunGroup) -> list[str]:
+def engines(group: Experiment) -> list[str]:
     """How its runs ran and what was verified; those that say the same together."""
     if len(group.digests) == 1:
         return [f"{name}: {how}" for name, how in sessions(group.about).items()]
     return [f"{seeds}: {how}" for seeds, how in engines_of_seeds(group).items()]
 
 
-def engines_of_seeds(group: RunGroup) -> dict[str, str]:
+def engines_of_seeds(group: Experiment) -> dict[str, str]:
     seeds: dict[str, list[str]] = {}
     for name, digest in group.digests.items():
         try:

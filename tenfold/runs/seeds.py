@@ -69,7 +69,7 @@ class SeedsFolder:
         shared: bool = False,
         initial: Any = None,
     ) -> "SeedsFolder":
-        """`initial` are weights that every member begins with (`training.initial`)."""
+        """`initial` are weights that every member begins with (`training.loop`)."""
         run = replace(run, env=resolve_paths(run.env))
         about = origin(SEEDS_KIND) | {"seeds": list(seeds)} | ({"shared": True} if shared else {})
         about |= {"init": initial.about} if initial else {}

@@ -148,9 +148,10 @@ class Display:
             return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    def announce(self, title: str, run: Run) -> None:
+    def announce(self, title: str, run: Run, lines: Sequence[str] = ()) -> None:
         """Several runs begin, `run` among them: their title, and notes about their settings."""
-        self.say(title)
+        for line in (title, *lines):
+            self.say(line)
         for note in advice(run):
             self.say(f"Note: {note}")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.changes import HOLDING, told_changes
+from tenfold.config.changes import STATE_HOLDERS, changes_in_words
 from tenfold.config.files import Trust
 from tenfold.config.notation import show
 from tenfold.config.run import Run
@@ -124,7 +124,7 @@ COPIES = 5  # of the parameters while they are learned: online, target, gradient
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
-def prepare(run: Run) -> None:
+def check_resources(run: Run) -> None:
     refuse_in_child()
     set_threads(run.threads)
     if run.device == "cuda" and not torch.cuda.is_available():
@@ -153,9 +153,9 @@ def require_networks(run: Run) -> None:
 
 
 @contextmanager
-def ready(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner]:
+def open_learner(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner]:
     """The learner of a run, its kernels compiled. Its environments and actors are gone afterwards,
-    whatever happens. `initial` are weights to begin with (`training.initial`)."""
+    whatever happens. `initial` are weights to begin with (`training.loop`)."""
     learner = make_learner(run)
     try:
         if initial:
@@ -167,7 +167,7 @@ def ready(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner]:
         if run.engine != "auto":
             raise ConfigError("engine", f"= {name} does not fit: {obstacle}; use auto.") from None
         OBSTACLES[name] = str(obstacle)
-        with ready(run, quiet, initial) as another:  # by the next engine, which says why
+        with open_learner(run, quiet, initial) as another:  # by the next engine, which says why
             yield another
         return
     except BaseException:
@@ -192,12 +192,12 @@ def warm_up(learner: Learner, quiet: bool) -> None:
         words.cancel()
 
 
-class Mismatch(UserError):
+class SettingsMismatch(UserError):
     """A good checkpoint that does not go together with what was changed. Nothing of the run was
     touched."""
 
 
-class Unfit(CheckpointError):
+class CheckpointMismatch(CheckpointError):
     """A checkpoint that is whole and cannot be gone on from."""
 
     def __init__(self, path: Path, words: str) -> None:
@@ -205,16 +205,16 @@ class Unfit(CheckpointError):
         self.path = path
 
 
-def put_back(
+def restore_checkpoint(
     learner: Learner,
     checkpoints: Checkpoints,
     arrays: Arrays,
     rows: list[Arrays] | None,
     note: dict[str, Any],
 ) -> bool:
-    """A checkpoint into the learner. False where the environments could not be restored exactly;
-    Unfit where it is none of this run's, whatever its digest says; Mismatch where that may be due
-    to who is to hold it."""
+    """Restores a checkpoint into the learner. Returns False if the environments could not be
+    restored exactly. Raises CheckpointMismatch if it is not one of this run's, whatever its
+    digest says, and SettingsMismatch if that may be due to changed settings or another engine."""
     path = checkpoints.path(note["step"])
     try:
         for piece in rows or []:
@@ -228,7 +228,7 @@ def put_back(
         raise
     except CheckpointError as error:
         refuse_other_holder(learner, checkpoints, note, str(error).rstrip("."))
-        raise Unfit(path, str(error)) from None
+        raise CheckpointMismatch(path, str(error)) from None
     except (
         UserError,
         LookupError,
@@ -240,10 +240,12 @@ def put_back(
     ) as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())}"
         refuse_other_holder(learner, checkpoints, note, words)
-        raise Unfit(path, f"what it holds is not what this run saves ({words}).") from None
+        raise CheckpointMismatch(
+            path, f"what it holds is not what this run saves ({words})."
+        ) from None
     if wrong:
         refuse_other_holder(learner, checkpoints, note, "its counters differ")
-        raise Unfit(path, "its note does not tell of what it holds.")
+        raise CheckpointMismatch(path, "its note does not tell of what it holds.")
     return exact
 
 
@@ -253,16 +255,16 @@ def refuse_other_holder(
     """Says so where a checkpoint does not fit settings that were changed, or an engine that this
     machine chooses and the one before did not: it is not damaged."""
     folder = checkpoints.folder
-    changed = {name: own for name, own in note["changed"].items() if name in HOLDING}
+    changed = {name: own for name, own in note["changed"].items() if name in STATE_HOLDERS}
     if changed:
-        raise Mismatch(
-            f"{folder.path} cannot go on with {told_changes(changed)}: its checkpoint does not fit "
-            f"that ({why}); nothing was changed, resume it as it was."
+        raise SettingsMismatch(
+            f"{folder.path} cannot go on with {changes_in_words(changed)}: its checkpoint does not "
+            f"fit that ({why}); nothing was changed, resume it as it was."
         )
     before = (folder.about.get("sessions") or [{"engine": ""}])[-1]["engine"].partition(",")[0]
     now = learner.description.engine.partition(",")[0]
     if before not in ("", now):
-        raise Mismatch(
+        raise SettingsMismatch(
             f"{folder.path} was trained by engine {before}, and here {now} is chosen, which its "
             f"checkpoint does not fit ({why}); nothing was changed, resume it with --engine "
             f"{before}, or where it was trained."

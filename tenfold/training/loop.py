@@ -1,30 +1,68 @@
-"""Training: make the learner and the folder, or find what a run goes on from, and carry it out
+"""Training: make the learner and the folder, or find what a run goes on from, and run it
 (`session`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
-from tenfold.config.files import Trust, require_trust, require_trusted_cluster, settings_of
-from tenfold.config.notation import merge
+from tenfold.config.files import Trust, require_trust, require_trusted_cluster, resolve_run
+from tenfold.config.notation import merge, show
+from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.processes import Interrupt
-from tenfold.core.user_envs import lend
+from tenfold.core.protocols import Learner
+from tenfold.core.user_envs import OWN, is_known, lend
 from tenfold.envs.making import resolve_paths
-from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
-from tenfold.runs.file_schema import current
-from tenfold.runs.folder import RunFolder, destination, require_place, run_name
+from tenfold.runs.archive import opened
+from tenfold.runs.checkpoint import (
+    Checkpoints,
+    checkpoint_steps,
+    flat_state,
+    nested_state,
+    require_weights,
+    set_aside,
+)
+from tenfold.runs.file_schema import INIT, current
+from tenfold.runs.folder import RunFolder, destination, is_seeds, require_place, run_name
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.storage import Target, update_latest
+from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import Arrays, Target, read_arrays, update_latest, write_arrays
 from tenfold.training.callbacks import callbacks_of
-from tenfold.training.initial import InitialWeights, initial_weights
-from tenfold.training.learners import Unfit, prepare, put_back, ready
-from tenfold.training.session import Result, Saved, Session
+from tenfold.training.learners import (
+    CheckpointMismatch,
+    agent_of,
+    agent_with,
+    check_resources,
+    open_learner,
+    restore_checkpoint,
+)
+from tenfold.training.session import Result, ResumePoint, Session
 from tenfold.training.tracking import trackers_named
+
+# settings of an agent that decide what the numbers of its networks mean
+MEANING = ("net", "distribution", "frames", "squash")
+FILE = "init.safetensors"  # in a folder of many seeds
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """The weights of a checkpoint, and where they are from: what run.json keeps. They travel to
+    other processes and machines as arrays."""
+
+    state: Arrays
+    about: dict[str, Any]
+
+    def give(self, learner: Learner) -> None:
+        """Into a learner that has not begun."""
+        learner.begin_with(nested_state(self.state)["agent"])
+
+    def write(self, folder: Path) -> None:
+        """For seeds that begin later."""
+        write_arrays(folder / FILE, self.state, self.about)
 
 
 class Finished(UserError):
@@ -54,19 +92,19 @@ def train(
     archive, or what `train` returned) with whose weights this one begins, those of its `checkpoint`
     (last, best or a step); `trust` allows modules that somebody else's run names to be imported.
     `track`: wandb, trackio or mlflow are sent the metrics."""
-    what, run = run, settings_of(run, settings)
+    what, run = run, resolve_run(run, settings)
     if init is None and checkpoint != "last":
         raise ConfigError("checkpoint", f"= {checkpoint} is that of init, and no init was given.")
     target = destination(out, name or run_name(what, run), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
     callbacks = (*callbacks_of(callbacks), *trackers_named(track))
     run = replace(run, env=resolve_paths(run.env))
-    prepare(run)
+    check_resources(run)
     initial = initial_weights(init, checkpoint, run, trust)
-    return begin(run, target, initial, overwrite, quiet, callbacks, report)
+    return train_from_start(run, target, initial, overwrite, quiet, callbacks, report)
 
 
-def begin(
+def train_from_start(
     run: Run,
     target: Target,
     initial: InitialWeights | None,
@@ -78,14 +116,14 @@ def begin(
     """`train` of settings that are ready, with weights that were read."""
     # the learner before the folder: settings that do not fit leave nothing behind
     with (
-        ready(run, quiet, initial) as learner,
+        open_learner(run, quiet, initial) as learner,
         Interrupt() as interrupt,
         RunFolder.create(target, run, overwrite, initial.about if initial else None) as folder,
     ):
         session = Session(
             learner, folder, Checkpoints(folder, run.keep), interrupt, quiet, report=report
         )
-        return session.carry_out(Metrics(folder), {}, [], callbacks)
+        return session.run_session(Metrics(folder), {}, [], callbacks)
 
 
 def resume(
@@ -118,24 +156,24 @@ def resume(
         require_trusted_cluster(folder.path, run, trust, change)
         while True:
             try:
-                return go_on(folder, run, quiet, refused, callbacks, report)
-            except Unfit as error:
-                refused.append(pass_over(error, folder))  # and the one before it is tried
+                return continue_run(folder, run, quiet, refused, callbacks, report)
+            except CheckpointMismatch as error:
+                refused.append(skip_checkpoint(error, folder))  # and the one before it is tried
 
 
 def require_fit(path: Path, change: Mapping[str, Any], trust: Trust) -> None:
     """Refuses settings that a run's checkpoint does not go together with, before they are written
     down for several."""
     folder, run = RunFolder.open(path, trust)
-    with folder, suppress(Finished, Unfit):  # these are told of when it goes on
+    with folder, suppress(Finished, CheckpointMismatch):  # these are told of when it goes on
         run = changed_run(run, change)
         checkpoints = Checkpoints(folder, run.keep)
-        saved = last_saved(checkpoints, run, [])
-        with ready(run, quiet=True) as learner:
-            put_back(learner, checkpoints, saved.arrays, saved.rows, saved.note)
+        saved = find_resume_point(checkpoints, run, [])
+        with open_learner(run, quiet=True) as learner:
+            restore_checkpoint(learner, checkpoints, saved.arrays, saved.rows, saved.note)
 
 
-def pass_over(error: Unfit, folder: RunFolder) -> str:
+def skip_checkpoint(error: CheckpointMismatch, folder: RunFolder) -> str:
     """Sets a checkpoint aside that cannot be gone on from; the error where there is no other."""
     if len(checkpoint_steps(folder.path)) == 1:
         raise error
@@ -143,7 +181,7 @@ def pass_over(error: Unfit, folder: RunFolder) -> str:
     return f"{error} It was set aside as {error.path.name}.damaged."
 
 
-def go_on(
+def continue_run(
     folder: RunFolder,
     run: Run,
     quiet: bool,
@@ -154,16 +192,16 @@ def go_on(
     """`resume` in a folder that nobody else writes to; `refused` says which checkpoints could not
     be gone on from."""
     checkpoints = Checkpoints(folder, run.keep)
-    saved = last_saved(checkpoints, run, refused)
-    prepare(run)
-    with ready(run, quiet) as learner, Interrupt() as interrupt:
+    saved = find_resume_point(checkpoints, run, refused)
+    check_resources(run)
+    with open_learner(run, quiet) as learner, Interrupt() as interrupt:
         session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
         restored = session.restore(saved)
         update_latest(folder.path)
-        return session.carry_out(*restored, callbacks)
+        return session.run_session(*restored, callbacks)
 
 
-def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
+def find_resume_point(checkpoints: Checkpoints, run: Run, refused: list[str]) -> ResumePoint:
     """The one that the run goes on from, or a sentence why it does not."""
     path = checkpoints.folder.path
     arrays, rows, note, complaints = checkpoints.latest()
@@ -182,4 +220,101 @@ def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
             f"{path} is finished at step {note['step']:,}: give --more or a larger --steps to go "
             f"on, or look at it with `tenfold eval {path}`."
         )
-    return Saved(arrays, rows, note, complaints)
+    return ResumePoint(arrays, rows, note, complaints)
+
+
+# Weights of another run to begin with: its networks, and the running statistics of observations
+# that they were trained with. Adam's moments, counters, exploration and replay memory are the new
+# run's.
+
+
+def initial_weights(
+    path: Any, checkpoint: str | int, run: Run, trust: Trust
+) -> InitialWeights | None:
+    """Of a run's folder or archive, or of what `ten.train` returned; None where none is named.
+    Refused where the networks of `run` are others."""
+    if path is None:
+        return None
+    path = getattr(path, "path", path)
+    if not isinstance(path, str | Path):
+        raise ConfigError(
+            "init",
+            f"= {path!r:.100} is no run: give its folder, its archive, or what ten.train returned.",
+        )
+    path, agent = Path(path), agent_of(run)
+    if not hasattr(agent, "begin_with"):
+        raise ConfigError("init", f"= {path} is not for agent {run.agent.name}: leave it out.")
+    with opened(path) as folder:
+        if is_seeds(folder):
+            raise ConfigError(
+                "init",
+                f"= {path} holds several seeds, and one run's weights are taken: name a seed's "
+                f"folder, such as {SeedsFolder.open(folder, trust).members[0]}.",
+            )
+        source, settings = RunFolder.open(folder, trust)
+        state, step = Checkpoints(source, settings.keep).policy(str(checkpoint))
+        if settings.env.startswith(OWN) and not is_known(settings.env):
+            settings = replace(settings, env=run.env)  # its own is not in this process
+        if run.agent.name != settings.agent.name:
+            raise ConfigError(
+                "init",
+                f"= {path} was trained by {settings.agent.name}, and this run trains "
+                f"{run.agent.name}: take the weights of a run of the same agent.",
+            )
+        trained = agent_with(state, settings, path)
+    require_alike(agent, trained, path)
+    kept = {name: state[name] for name in (*trained.policy_state(), "target") if name in state}
+    about = {
+        "run": source.id,
+        "path": str(path.absolute()),
+        "checkpoint": str(checkpoint),
+        "step": step,
+    }
+    return InitialWeights(flat_state({"agent": kept}), about)
+
+
+def require_alike(agent: Any, source: Any, path: Path) -> None:
+    """Refuses weights of other networks, or whose numbers mean something else."""
+    for name, here, there in network_settings(agent, source):
+        if here != there:
+            raise ConfigError(
+                name,
+                f"= {show(here)} does not fit --init {path}, whose networks were trained with "
+                f"{show(there)}: set it to that, or train without --init.",
+            )
+    shapes = [
+        {name: tuple(value.shape) for name, value in each.online.named_parameters()}
+        for each in (agent, source)
+    ]
+    for name in dict.fromkeys((*shapes[0], *shapes[1])):
+        here, there = (" x ".join(map(str, each.get(name, ("nothing",)))) for each in shapes)
+        if here != there:
+            raise ConfigError(
+                "init",
+                f"= {path} does not fit: its network's {name} is {there}, and this run's {here}, "
+                "since observations, actions or settings of the network differ; train without "
+                "--init.",
+            )
+
+
+def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name and both values of each setting that decides what numbers of a network mean."""
+    for name in MEANING:
+        here, there = (getattr(each.config, name, None) for each in (agent, source))
+        if isinstance(here, Net) and isinstance(there, Net):
+            for field in fields(here):
+                name = field.name
+                yield f"agent.net.{name}", getattr(here, name), getattr(there, name, None)
+        else:
+            yield f"agent.{name}", here, there
+    yield "normalize_obs", agent.norm is not None, source.norm is not None
+
+
+def kept_weights(folder: Path) -> InitialWeights | None:
+    """What the seeds of a folder begin with, where their experiment said so."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    arrays, about = read_arrays(path, schema=INIT)
+    require_weights(path, arrays)
+    return InitialWeights(arrays, about)

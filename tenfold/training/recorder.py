@@ -17,14 +17,13 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
-from tenfold.core.registry import algorithm
-from tenfold.evaluation.evaluator import EpisodeEvaluator, episode_end
+from tenfold.evaluation.evaluator import episode_end, evaluator_of
 from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank, row_in
 from tenfold.training.callbacks import callback_of, require_row
-from tenfold.training.cores import CoreUse
 from tenfold.training.display import Display
+from tenfold.training.profiling import CoreUse
 
 # steps of an environment without a time limit after which its first episode may have no end
 ENDLESS = 5_000
@@ -58,8 +57,7 @@ class Recorder:
         self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
         self.callbacks = callbacks = [callback_of(callback) for callback in callbacks]
-        evaluator = algorithm(learner.run.agent.name).make_evaluator(learner.run)
-        self.evaluator: Any = evaluator or EpisodeEvaluator(learner.run)
+        self.evaluator: Any = evaluator_of(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
         self.cores = CoreUse(learner)
         self.noticed = self.stopping = self.hurried = False

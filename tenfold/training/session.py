@@ -1,13 +1,13 @@
-"""One run from a start or a resume to the next end: the loop, which is one screen (`loop`), and
-what stands before and after it. A run asks before it goes on, so that several can be driven
-together."""
+"""One run from a start or a resume to the next end: the training loop, which is one screen
+(`loop`), with setup and teardown. It yields before rounds and checkpoints, so that several
+runs can be driven together."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenfold.config.changes import advice, told_changes
+from tenfold.config.changes import advice, changes_in_words
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
@@ -19,7 +19,7 @@ from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.storage import writing
 from tenfold.training.display import Display, SeedDisplay, clock_face
-from tenfold.training.learners import put_back
+from tenfold.training.learners import restore_checkpoint
 from tenfold.training.recorder import Recorder
 
 ACT = "ten.load(run.path) gives the agent, whose act(obs) gives an action"
@@ -59,7 +59,7 @@ class Result(OtherWords):
         )
 
 
-class Saved(NamedTuple):
+class ResumePoint(NamedTuple):
     """A checkpoint that a run goes on from, and what a person should know of that."""
 
     arrays: Any
@@ -68,23 +68,23 @@ class Saved(NamedTuple):
     complaints: list[str]
 
 
-class Turn(NamedTuple):
-    """What a run does next: rounds until a step, or a checkpoint. The run does it by itself unless
-    whoever drives it answers that it is done."""
+class YieldPoint(NamedTuple):
+    """What a run does next: rounds until a step, or a checkpoint. The run does it itself unless the
+    driver sends True, which says that it is done."""
 
     recorder: Recorder
     until: int  # 0: a checkpoint
     last: bool = False  # it cannot be left out
 
 
-Course = Generator[Turn, Any, Result]
+RunSteps = Generator[YieldPoint, Any, Result]
 
 
-def by_itself(course: Course) -> Result:
-    """Drives a run to its end that is not one of several."""
+def drive(generator: RunSteps) -> Result:
+    """Runs a session that is not one of several to its end."""
     while True:
         try:
-            next(course)
+            next(generator)
         except StopIteration as end:
             return end.value
 
@@ -102,11 +102,11 @@ class Session:
     beside: Display | None = None
     report: bool = True  # at its end; `tenfold report` makes it later
 
-    def restore(self, saved: Saved) -> tuple[Metrics, dict[str, Any], list[str]]:
-        """A checkpoint into the learner; what `carry_out` takes of it."""
+    def restore(self, saved: ResumePoint) -> tuple[Metrics, dict[str, Any], list[str]]:
+        """A checkpoint into the learner; what `run_session` takes of it."""
         learner, folder, note = self.learner, self.folder, saved.note
         run, complaints = learner.run, list(saved.complaints)
-        exact = put_back(learner, self.checkpoints, saved.arrays, saved.rows, note)
+        exact = restore_checkpoint(learner, self.checkpoints, saved.arrays, saved.rows, note)
         # only now: settings that the checkpoint does not fit are not written down
         with writing(folder.path):
             write_settings(folder.path, run)
@@ -127,23 +127,23 @@ class Session:
         metrics = Metrics(folder, note["metrics_bytes"], note["step"], best, episodes)
         return metrics, note, complaints
 
-    def carry_out(
+    def run_session(
         self,
         metrics: Metrics,
         note: dict[str, Any],
         complaints: list[str],
         callbacks: Sequence[Any],
     ) -> Result:
-        return by_itself(self.course(metrics, note, complaints, callbacks))
+        return drive(self.run_steps(metrics, note, complaints, callbacks))
 
-    def course(
+    def run_steps(
         self,
         metrics: Metrics,
         note: dict[str, Any],
         complaints: list[str],
         callbacks: Sequence[Any] = (),
-    ) -> Course:
-        """The loop, with what stands before and after it. `note` is the checkpoint's that the run
+    ) -> RunSteps:
+        """Runs the training loop with setup and teardown. `note` is that of the checkpoint the run
         goes on from, if there is one."""
         learner, folder = self.learner, self.folder
         run = learner.run
@@ -181,6 +181,11 @@ class Session:
             recorder.try_to("save the best policy", self.checkpoints.close)
             metrics.close()
             display.close()
+        return self.finish(recorder, about, unsaved)
+
+    def finish(self, recorder: Recorder, about: dict[str, Any], unsaved: str) -> Result:
+        """What the run took: into run.json, the report and the closing lines."""
+        learner, folder, display = self.learner, self.folder, recorder.display
         about["shares"] = learner.clock.shares()
         if learner.lockstep:
             about["verify"] = learner.lockstep.sentence()
@@ -216,7 +221,7 @@ class Session:
                 f"step {init['step']:,}"
             )
         if note.get("changed"):
-            display.say(f"changed: {told_changes(note['changed'])}")
+            display.say(f"changed: {changes_in_words(note['changed'])}")
         if about.inexact:
             display.say(
                 f"Note: {about.inexact}: another run with this seed, and a resume, will not be "
@@ -239,7 +244,7 @@ class Session:
         self.folder.about.setdefault("sessions", []).append(session)
         return session
 
-    def run_loop(self, recorder: Recorder) -> Generator[Turn, Any, str]:
+    def run_loop(self, recorder: Recorder) -> Generator[YieldPoint, Any, str]:
         """The loop, and the last evaluation, checkpoint and row; why it could not be saved."""
         recorder.call("on_start")
         if recorder.step == 0 and not self.beside:  # one of several begins anew without
@@ -255,7 +260,7 @@ class Session:
         finished = recorder.step >= self.learner.run.steps
         if final and finished:  # known to the checkpoint: a resume to a later end keeps the best
             recorder.record_evaluation(final)
-        yield Turn(recorder, 0, last=True)
+        yield YieldPoint(recorder, 0, last=True)
         unsaved = recorder.save()
         if final and not finished:  # a resume to the same end goes on as if it had not stopped
             recorder.record_evaluation(final)
@@ -283,9 +288,9 @@ class Session:
         )
 
 
-def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Turn]:
+def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[YieldPoint]:
     """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in
-    this order. Before rounds and before a checkpoint whoever drives it is asked."""
+    this order. Yields before rounds and before a checkpoint."""
     run = learner.run
     intervals = (
         (run.log_every, recorder.log),
@@ -307,14 +312,14 @@ def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Turn]
             for action in due:
                 # a callback that saves now leaves it to whoever goes on from there
                 recorder.evaluation_pending |= recorder.evaluate in due[due.index(action) + 1 :]
-                if action == recorder.save and (yield Turn(recorder, 0)):
+                if action == recorder.save and (yield YieldPoint(recorder, 0)):
                     continue
                 action()
             recorder.due = next_due(reached, intervals)
         if learner.step >= run.steps or interrupt.signal or recorder.stopping:
             return
         until = min(recorder.due, run.steps)
-        if not (yield Turn(recorder, until)):
+        if not (yield YieldPoint(recorder, until)):
             recorder.play(until)
         if learner.notices or learner.warnings:
             recorder.emit_notices()

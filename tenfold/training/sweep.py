@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.files import require_trusted_cluster, settings_of
+from tenfold.config.files import require_trusted_cluster, resolve_run
 from tenfold.config.run import Run
 from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
@@ -31,9 +31,8 @@ from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import LEAST, success_rates, together
 from tenfold.runs.storage import Numbered, Target, update_latest, writing
 from tenfold.runs.sweep_folder import STUDY, SweepFolder, SweepPlan, evaluations, require_plan
-from tenfold.training.cluster import Place
 from tenfold.training.display import Display
-from tenfold.training.many import fit
+from tenfold.training.run_group import check_and_warm_up
 from tenfold.training.study import (
     finished_rows,
     importances,
@@ -42,6 +41,7 @@ from tenfold.training.study import (
     study_file,
 )
 from tenfold.training.trials import Confirmation, Trials, run_tasks
+from tenfold.training.worker_pool import Executor
 
 EVALUATIONS = 5  # of a run that would end before its first
 
@@ -86,8 +86,8 @@ def sweep(
     task of the Ray cluster at its `address`, and its files come here, or stay below `storage`,
     which all machines share."""
     require_optuna()
-    what, run = run, settings_of(run, {})
-    executor = Place.of(run, bool(storage))
+    what, run = run, resolve_run(run, {})
+    executor = Executor.of(run, bool(storage))
     spaces = searches(run, search)
     plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=executor.shared)
     run = with_evaluations(run, quiet)
@@ -96,7 +96,7 @@ def sweep(
     if not isinstance(out, Numbered):  # which has a name of its own
         out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
     target = own_folder(out, run, plan, overwrite)
-    seeds_together = fit(run, len(plan.seeds), quiet)
+    seeds_together = check_and_warm_up(run, len(plan.seeds), quiet).together
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
         folder = SweepFolder.open(target)
         folder = folder.locked(max(trials, folder.plan.trials), run)
@@ -118,7 +118,7 @@ def resume_sweep(
     require_trusted_cluster(folder.path, folder.run, trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     spaces = searches(folder.run, folder.plan.search)
-    seeds_together = fit(folder.run, len(folder.plan.seeds), quiet)
+    seeds_together = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet).together
     update_latest(folder.path)
     return run_sweep(folder, spaces, jobs, quiet, seeds_together)
 
@@ -198,7 +198,7 @@ def run_sweep(
 ) -> SweepResult:
     plan, study = folder.plan, open_study(folder, spaces)
     display = Display(f"{folder.title}", 0, 0, quiet)
-    executor = Place.of(folder.run, plan.shared and folder.run.where == "ray")
+    executor = Executor.of(folder.run, plan.shared and folder.run.where == "ray")
     how = "a trial's seeds together" if seeds_together else f"runs {executor.words(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     try:

@@ -26,13 +26,12 @@ from tenfold.runs.sweep_folder import (
     require_run,
     steps_of,
 )
-from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.loop import Finished, resume, train
-from tenfold.training.many import Many, Member
-from tenfold.training.pool import Tasks
+from tenfold.training.run_group import GroupRun, RunGroup
+from tenfold.training.seed_batch import train_together
 from tenfold.training.study import as_number, distributions, draw, row_of
-from tenfold.training.together import train_together
+from tenfold.training.worker_pool import Executor, Tasks
 
 ENDED = {"PRUNED": "pruned", "FAIL": "failed"}
 RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs are stopped
@@ -319,20 +318,20 @@ class Confirmation(RunTasks):
         self.display.show(self.steps(), {"confirmed": f"{done} of {self.tasks} held-out runs"})
 
 
-def run_tasks(tasks: RunTasks, executor: Place, jobs: int, seeds_together: bool) -> int:
+def run_tasks(tasks: RunTasks, executor: Executor, jobs: int, seeds_together: bool) -> int:
     """All of them; the signal that stopped them, or 0."""
     if not seeds_together:
         return executor.pool(advance, tasks).run(executor.workers(jobs), tasks.look)
     done = 0
     while cohort := tasks.cohort():
         members = [
-            Member(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
+            GroupRun(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
         ]
         home, until = members[0].path.parent, cohort[0][1][2]
         callbacks, trust = [StopAtStep(until)], cohort[0][1][3]
-        many = Many("", "seeds", members, home, "", {}, callbacks, trust=trust)
+        group = RunGroup("", "seeds", members, home, "", {}, callbacks, trust=trust)
         try:
-            stopped, failed, _ = train_together(many, 0, True)
+            stopped, failed, _ = train_together(group, 0, True)
         except UserError as error:  # all of them failed
             stopped, failed = 0, {member.name: str(error) for member in members}
         for member, (name, _) in zip(members, cohort, strict=True):

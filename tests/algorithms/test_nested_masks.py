@@ -16,7 +16,7 @@ from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.evaluation.player import play, random_policy
 from tenfold.training.learners import agent_of, make_learner
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 
 BENCH = Path(__file__).parent.parent.parent / "bench"
 NESTED, INSIDE = "strict_environment:Nested-v0", "strict_environment:Nested-v0(inside=true)"

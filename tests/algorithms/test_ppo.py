@@ -19,7 +19,7 @@ from tenfold.core.layout import observation_layout
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import policy_actions
 from tenfold.engines.lockstep import Mismatch
-from tenfold.ops.policy import draw_action, evaluated
+from tenfold.ops.surrogate import draw_action, evaluated
 
 SMALL = {"horizon": 16, "epochs": 2, "minibatches": 3, "net": {"hidden": [8, 7]}}
 

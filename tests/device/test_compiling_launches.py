@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 import forage
 from tenfold.envs.device import TASKS, device_task, step_kernel
-from tenfold.ops.device import head_kernels as heads, returns, sampling
+from tenfold.ops.device import heads, returns, sampling
 from tenfold.ops.device.language import Launched
 
 def compiled(fn, types, constants):

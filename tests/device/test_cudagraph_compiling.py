@@ -13,7 +13,7 @@ from tenfold.algorithms.dqn.cudagraph_kernel import GradientShape, gradient_kern
 from tenfold.algorithms.dqn.resident_td import ValueShape
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy_loss import policy_kernel
-from tenfold.ops.device.step import step_kernel, sum_kernel, tell_kernel
+from tenfold.ops.device.step import step_kernel, sum_kernel, metrics_kernel
 from tenfold.ops.device.td import td_kernel
 
 KINDS = {"action": "*i64", "places": "*i64", "index": "*i64", "chosen": "*i64", "offsets": "*i64", "mask": "*u8",
@@ -33,7 +33,7 @@ for heads in ((10, 10, 8, True, 3, 0, 2, 5, True, True), (5, 3, 4, False, 1, 2, 
     compiled(policy_kernel, H=heads, ROWS=16, AT_ONCE=64)
 compiled(sum_kernel, PARTS=3, BLOCK=512)
 compiled(step_kernel, CLIPS=True, MOVES=True, BLOCKS=16, BLOCK=512)
-compiled(tell_kernel, COLUMNS=3, PAD=4)
+compiled(metrics_kernel, COLUMNS=3, PAD=4)
 net = NetShape.of((4, 16, 3), "relu", "bf16x6")
 compiled(gradient_kernel, S=GradientShape(net, ValueShape(1, 2, 1, False, True), 20, 2, 2, 1.0, 131), ROWS=16)
 print("all")

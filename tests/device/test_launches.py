@@ -12,8 +12,7 @@ import torch
 import tenfold as ten
 from tenfold.core.pairs import fresh
 from tenfold.ops.adam import adam, clip
-from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
-from tenfold.ops.device.heads import evaluate
+from tenfold.ops.device.heads import choose_kernel, evaluate, gradient_kernel
 from tenfold.ops.device.language import device
 from tenfold.ops.device.returns import gae_kernel
 from tenfold.ops.device.sampling import find_kernel, find_leaves, put_kernel, put_leaves

@@ -21,7 +21,7 @@ from tenfold.runs.metrics import read_rows
 from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 
 CARTPOLE = "tenfold/CartPole-v1"
 

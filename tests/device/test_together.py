@@ -19,9 +19,9 @@ from tenfold.engines.together import Group
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder, read_settings, write_settings
 from tenfold.runs.metrics import read_rows
-from tenfold.training import together
+from tenfold.training import seed_batch
 from tenfold.training.loop import train
-from tenfold.training.many import resume_seeds, train_seeds
+from tenfold.training.run_group import resume_seeds, train_seeds
 
 STEPS = 16
 
@@ -135,7 +135,7 @@ def test_seeds_that_were_killed_at_different_steps_go_on_in_groups(
     three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One was saved, one was saved later, one never was."""
-    monkeypatch.setattr(together, "PAUSE", 0.0)
+    monkeypatch.setattr(seed_batch, "CHECKPOINT_EVERY", 0.0)
     train_seeds(small(), (0, 3, 5), tmp_path / "cut", quiet=True)
     first, second = (tmp_path / "cut" / f"seed-{seed}" / "checkpoints" for seed in (0, 3))
     assert checkpoint_steps(first.parent) == [8, 16]
@@ -201,7 +201,7 @@ def test_checkpoints_at_intervals_are_left_out_where_the_last_is_recent(
     three: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert checkpoint_steps(three / "seed-0") == [STEPS]
-    monkeypatch.setattr(together, "PAUSE", 0.0)
+    monkeypatch.setattr(seed_batch, "CHECKPOINT_EVERY", 0.0)
     train_seeds(small(keep=9), (0,), tmp_path / "often", quiet=True)
     assert checkpoint_steps(tmp_path / "often" / "seed-0") == [8, 16]
 
@@ -212,7 +212,7 @@ def test_more_seeds_than_the_device_has_room_for_are_refused_before_anything_sta
     monkeypatch: pytest.MonkeyPatch,
     here: Callable[..., Any],
 ) -> None:
-    monkeypatch.setattr(together, "free_bytes", lambda device: 2**20)
+    monkeypatch.setattr(seed_batch, "free_bytes", lambda device: 2**20)
     with pytest.raises(UserError) as refused:
         train_seeds(small(), 64, tmp_path / "many", quiet=True)
     words = str(refused.value)
@@ -220,7 +220,7 @@ def test_more_seeds_than_the_device_has_room_for_are_refused_before_anything_sta
     fitting = int(words.split("--jobs ")[1].rstrip("."))
     assert f"enough for {fitting} of 64" in words and 1 <= fitting < 64
     assert not (tmp_path / "many").exists()
-    monkeypatch.setattr(together, "free_bytes", lambda device: 100)
+    monkeypatch.setattr(seed_batch, "free_bytes", lambda device: 100)
     with pytest.raises(UserError, match=r"enough for 0 of 2 seeds: lower agent\.capacity"):
         train_seeds(small(), 2, tmp_path / "many", quiet=True)
 

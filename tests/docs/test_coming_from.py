@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.core.other_libraries import OURS, UNIT_OF, UNITS
+from tenfold.core.other_libraries import SETTINGS_OF_ALIAS, UNIT_OF, UNITS
 from tenfold.core.protocols import EnvSpec
 from tenfold.envs.making import spec_of
 from tenfold.training.learners import agent_of
@@ -67,9 +67,9 @@ def test_a_number_that_means_something_else_is_answered_with_its_unit(
 
 def test_every_unit_is_of_a_word_that_is_answered() -> None:
     for setting, word in UNITS:
-        assert setting in OURS[word]
+        assert setting in SETTINGS_OF_ALIAS[word]
     for word, other in UNIT_OF.items():
-        assert {*OURS[word]} & {*OURS[other]}
+        assert {*SETTINGS_OF_ALIAS[word]} & {*SETTINGS_OF_ALIAS[other]}
 
 
 def test_the_value_counts_half_of_what_vf_coef_says(tables: ModuleType) -> None:

@@ -13,7 +13,7 @@ from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder, last_session
 from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 
 
 def evaluated(path: Path) -> list[int]:

@@ -20,7 +20,7 @@ from tenfold.core.processes import Interrupt, enter
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.training import learners, session
 from tenfold.training import loop as training
-from tenfold.training.pool import Pool
+from tenfold.training.worker_pool import Pool
 
 HOME = str(Path(training.__file__).parents[2])
 
@@ -339,7 +339,7 @@ if __name__ == "__mp_main__":  # the child reads this script, as it would one th
     time.sleep(100)
 
 if __name__ == "__main__":
-    from tenfold.training.pool import Worker
+    from tenfold.training.worker_pool import Worker
     Worker(0, print)
     time.sleep(100)
 """

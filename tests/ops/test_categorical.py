@@ -15,12 +15,11 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
-from tenfold.ops.categorical import (
+from tenfold.ops.qlearning import categorical_items, project
+from tenfold.ops.td import (
+    categorical_examples,
     categorical_gradient,
     categorical_gradient_reference,
-    categorical_items,
-    gradient_examples,
-    project,
     project_into,
 )
 from tenfold.training.loop import train
@@ -54,7 +53,7 @@ def test_the_projection_worked_out_by_hand(
 
 
 def test_the_compiled_gradient_is_that_of_autograd_in_double_precision() -> None:
-    for inputs in gradient_examples(np.random.default_rng(5), "float32"):
+    for inputs in categorical_examples(np.random.default_rng(5), "float32"):
         numbers = [
             x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
             for x in inputs

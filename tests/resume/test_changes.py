@@ -178,9 +178,11 @@ def test_a_run_that_ends_before_its_learning_rates_schedule_is_told_so() -> None
 
 def test_several_seeds_are_told_once_what_one_is_told(here) -> None:
     """And how many are trained at a time is no seed's number."""
-    quick = ("--steps", "20", "--eval-every", "0", "--agent.net.hidden", "8")
+    quick = ("--steps", "20", "--eval-episodes", "1", "--agent.net.hidden", "8")
     said = here(
         "train", "dqn", *quick, "--agent.lr", "linear(1e-3, 0, 50k)", "--seeds", "2", "--jobs", "1"
     ).stderr
     assert "dqn on CartPole-v1, seeds 0, 1 (1 at a time) -> runs/" in said
     assert said.count("is made for 50,000 steps, and this run ends at 20.") == 1
+    assert said.count("engine fused, ") == 1 and said.count("; on cpu") == 1
+    assert said.count("evaluations: at the end, 1 episodes of at most 500 steps") == 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenfold.config.changes import CHANGEABLE, HOLDING, changed_run
+from tenfold.config.changes import CHANGEABLE, STATE_HOLDERS, changed_run
 from tenfold.config.files import named
 from tenfold.config.notation import nested
 from tenfold.config.run import Run
@@ -21,7 +21,7 @@ from tenfold.runs.folder import RunFolder
 from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
-from tenfold.training.many import resume_seeds, train_seeds
+from tenfold.training.run_group import resume_seeds, train_seeds
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 REPLAY = {"batch_size": 8, "learning_starts": 20, "capacity": 200, "net.hidden": [8]}
@@ -160,7 +160,7 @@ def go_on(path: Path, steps: int, **settings: Any) -> Any:
 def test_every_setting_that_can_change_is_tried() -> None:
     tried = {*HARMLESS, *OTHERS, "steps", "engine"}
     assert {name for name in CHANGEABLE if not name.startswith("agent.")} == tried
-    assert set(HOLDING) <= set(CHANGEABLE)
+    assert set(STATE_HOLDERS) <= set(CHANGEABLE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,7 +176,7 @@ def test_every_change_goes_on_or_leaves_the_folder_as_it_was(
         except UserError as error:
             assert "damaged" not in str(error) and "\n" not in str(error), change
             assert contents(path) == saved, change
-            if number == len(HOLDING):  # of one of them, for time
+            if number == len(STATE_HOLDERS):  # of one of them, for time
                 assert go_on(path, end).step >= end, change
         else:
             assert result.step >= end and not list(path.rglob("*.damaged")), change

@@ -16,7 +16,7 @@ from tenfold.config.notation import dotted, show
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError
 from tenfold.training.loop import resume, train
-from tenfold.training.many import resume_seeds, train_seeds
+from tenfold.training.run_group import resume_seeds, train_seeds
 
 QUIET: dict[str, Any] = {"quiet": True, "report": False}
 

@@ -16,7 +16,7 @@ from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder
 from tenfold.training.learners import agent_of
 from tenfold.training.loop import resume, train
-from tenfold.training.many import resume_seeds, train_seeds
+from tenfold.training.run_group import resume_seeds, train_seeds
 
 QUIET: dict[str, Any] = {"quiet": True, "report": False}
 SMALL = {"net": {"hidden": (8,)}}

@@ -21,7 +21,7 @@ from tenfold.runs.page import Link, Section, grid, image, page, paragraph, table
 from tenfold.runs.report import write_report, write_seeds_report
 from tenfold.runs.reporter import Number, Reporter, reporter_of
 from tenfold.runs.seeds import SeedsFolder, summarise
-from tenfold.training.many import Many, Member, run_many
+from tenfold.training.run_group import GroupRun, RunGroup, train_group
 
 SHOP = "tenfold/JobShop-v0"
 
@@ -172,18 +172,18 @@ class Failing:
 def test_the_one_runner_names_the_run_that_failed_and_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tenfold.training.cluster.Pool", Failing)
+    monkeypatch.setattr("tenfold.training.worker_pool.Pool", Failing)
     monkeypatch.setattr("tenfold.training.display.LINE_SECONDS", 0.0)
-    runs = Many(
+    runs = RunGroup(
         "two policies",
         "policies",
-        [Member(f"policy {name}", Run(steps=10), tmp_path / name) for name in ("one", "two")],
+        [GroupRun(f"policy {name}", Run(steps=10), tmp_path / name) for name in ("one", "two")],
         tmp_path,
         "The same command goes on.",
         {},
     )
     with pytest.raises(UserError, match=r"^Policy two: it broke\. The same command goes on\.$"):
-        run_many(runs, 1, False, lambda: {"one": "0.5"})
+        train_group(runs, 1, False, lambda: {"one": "0.5"})
     said = capsys.readouterr().err
     assert f"two policies (1 at a time) -> {tmp_path}" in said
     assert "step 0 of 20" in said and "done 1 of 2 policies  one 0.5" in said

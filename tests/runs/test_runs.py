@@ -16,7 +16,7 @@ from tenfold.runs.folder import RunFolder, is_run, runs_below
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.storage import Numbered, install, latest
 from tenfold.training import loop as training
-from tenfold.training import many
+from tenfold.training import run_group
 
 # whose name in the package is its function's
 comparing = import_module("tenfold.domains.dynamics.compare")
@@ -88,13 +88,13 @@ def test_a_folder_that_is_taken_is_refused_before_anything_is_compiled(
     def compiling(*_: object) -> None:
         raise AssertionError("compiled")
 
-    for module in (training, many):
-        monkeypatch.setattr(module, "ready", compiling)
+    for module in (training, run_group):
+        monkeypatch.setattr(module, "open_learner", compiling)
     before = (finished_once / "run.json").read_bytes()
     with pytest.raises(training.UserError, match="holds a run already"):
         training.train(small_run(), finished_once)
     with pytest.raises(training.UserError, match="holds a run already"):
-        many.train_seeds(small_run(), 2, finished_once)
+        run_group.train_seeds(small_run(), 2, finished_once)
     with pytest.raises(training.UserError, match="is no comparison"):
         comparing.compare(named("limit-cycle"), ("zero",), 2, finished_once)
     with (

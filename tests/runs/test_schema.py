@@ -183,7 +183,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         parts[1].close()  # the metrics
         raise Read
 
-    monkeypatch.setattr(training.Session, "carry_out", read)
+    monkeypatch.setattr(training.Session, "run_session", read)
     monkeypatch.setattr(learners, "warm_up", lambda *_: None)
 
 
@@ -468,7 +468,7 @@ def test_an_impossible_stored_action_is_refused_by_name_and_the_checkpoint_befor
     said: list[str] = []
     monkeypatch.setattr(
         training.Session,
-        "carry_out",
+        "run_session",
         lambda *found: (said.extend(found[3]), found[1].close()),
     )
     last = finished / "checkpoints" / "step-000000000600.safetensors"

@@ -19,7 +19,7 @@ from tenfold.core.errors import UserError
 from tenfold.runs.metrics import read_rows
 from tenfold.training import tracking
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 from tenfold.training.tracking import TrackedRun, trackers_named
 
 
@@ -77,14 +77,16 @@ def test_seeds_are_tracked_in_their_own_processes_and_named_together(
     small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Any
 ) -> None:
     given = []
-    monkeypatch.setattr("tenfold.training.many.run_many", lambda many, *_: given.append(many) or 15)
+    monkeypatch.setattr(
+        "tenfold.training.run_group.train_group", lambda group, *_: given.append(group) or 15
+    )
     train_seeds(small_run(), 2, tmp_path / "many", quiet=True, track="trackio")
     (tracker,) = given[0].callbacks
     import pickle
 
     again = pickle.loads(pickle.dumps(tracker))  # as it travels
     assert (again.name, again.group) == ("trackio", "many")
-    from tenfold.training.many import train_member
+    from tenfold.training.run_group import train_member
 
     settings = json.loads(json.dumps(tracking.to_mapping(small_run(steps=100))))
     train_member(settings, str(tmp_path / "elsewhere" / "seed-1"), {}, (again,))

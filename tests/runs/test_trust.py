@@ -20,7 +20,7 @@ from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.training.loop import resume, train
-from tenfold.training.many import train_seeds
+from tenfold.training.run_group import train_seeds
 
 
 @pytest.fixture

@@ -35,8 +35,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.envs.mask_faults import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
 from tenfold.nets.q_network import QNetwork, fit_encoder
-from tenfold.ops.categorical import categorical_items, categorical_mean
-from tenfold.ops.qlearning import td_items
+from tenfold.ops.qlearning import categorical_items, categorical_mean, td_items
 
 Values = Callable[[np.ndarray, torch.Tensor | None], np.ndarray]
 ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`

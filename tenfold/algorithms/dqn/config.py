@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from tenfold.config.options import (
     Linear,
     Net,
+    OffPolicyConfig,
     Prioritized,
-    Replayed,
     Schedule,
     Uniform,
     exceeds,
@@ -101,7 +101,7 @@ class Noisy(Option):
 
 
 @dataclass(frozen=True)
-class DQN(Replayed):
+class DQN(OffPolicyConfig):
     """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical,
     noisy, as fields of one agent."""
 

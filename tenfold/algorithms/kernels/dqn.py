@@ -36,10 +36,17 @@ from tenfold.engines.fused import (
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
-from tenfold.ops.categorical import base_of, categorical_gradient, mean_of, softmax_of
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_count
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
-from tenfold.ops.td import mean_size, td_gradient, value_of
+from tenfold.ops.td import (
+    base_of,
+    categorical_gradient,
+    mean_of,
+    mean_size,
+    softmax_of,
+    td_gradient,
+    value_of,
+)
 
 # rows of `layers`, outputs of all layers
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)

@@ -52,9 +52,8 @@ from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
-from tenfold.ops.policy import draw_action
 from tenfold.ops.sampling import shuffle
-from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
+from tenfold.ops.surrogate import KL, draw_action, policy_gradient, value_gradient
 
 
 @kernel

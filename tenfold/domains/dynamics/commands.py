@@ -8,14 +8,14 @@ from typing import Any
 
 from tenfold.cli.flags import (
     add_setting,
-    leaves_for,
     number_of_jobs,
     print_table,
     settings_given,
+    specs_for,
     whole_number,
 )
 from tenfold.cli.train import finish, stopped
-from tenfold.config.agent import Leaf
+from tenfold.config.agent import FieldSpec
 from tenfold.config.files import named
 from tenfold.config.run import Run
 from tenfold.config.schema import convert_scalar
@@ -48,9 +48,9 @@ OF_ENVIRONMENTS = (
 )
 
 
-def settings() -> list[Leaf]:
+def settings() -> list[FieldSpec]:
     """Of a run of an explorer."""
-    return leaves_for(Run(agent=Explorer()))
+    return specs_for(Run(agent=Explorer()))
 
 
 def add_place(parser: argparse.ArgumentParser, kept: str, what: str) -> None:

@@ -48,7 +48,7 @@ from tenfold.runs.statistics import (
     together,
 )
 from tenfold.runs.storage import FolderLock, Numbered, Target, install, replace_file, update_latest
-from tenfold.training.many import Many, Member, run_many, warm_up
+from tenfold.training.run_group import GroupRun, RunGroup, train_group, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
 
@@ -185,22 +185,22 @@ def carry_out(path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool
             for policy, row in rows.items()
         }
 
-    many = Many(
+    group = RunGroup(
         title_of(runs),
         "policies",
-        [Member(f"policy {policy}", own, path / policy) for policy, own in runs.items()],
+        [GroupRun(f"policy {policy}", own, path / policy) for policy, own in runs.items()],
         path,
         "The same command goes on from the last checkpoints.",
         {"steps": run.steps},
     )
-    stopped = run_many(many, jobs, quiet, progress)
+    stopped = train_group(group, jobs, quiet, progress)
     everything = policies_in(path)  # those that were there before, too
     rows = summarise(path, everything)
     if not stopped:
         about = about_comparison(path) | {"results": rows}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
         write_page(path, rows, run, title_of(everything), about)
-    return Comparison(path, rows, stopped, many.saved)
+    return Comparison(path, rows, stopped, group.saved)
 
 
 def summarise(path: Path, policies: Sequence[str]) -> dict[str, dict[str, Any]]:

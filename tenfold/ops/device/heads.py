@@ -4,14 +4,13 @@ every component; and their gradient in another.
 Where the kernels meet bad values, the eager form says where they are and what is wrong with them.
 """
 
-import copy
 from typing import Any
 
 import torch
+import triton.language as tl
 
-from tenfold.core.pairs import pair
-from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
-from tenfold.ops.device.language import available, device, padded
+from tenfold.ops.device.language import Launched, device_pair, padded
+from tenfold.ops.device.policy import drawn, load_part, log_softmax
 from tenfold.ops.heads import (
     EQUAL,
     MaskedHeads,
@@ -24,6 +23,139 @@ from tenfold.ops.heads import (
 )
 
 CELLS, WIDEST = 1024, 8192  # of a program; of a component
+
+
+# kernels: a program takes some rows of one component
+
+
+@Launched
+def choose_kernel(
+    logits,
+    mask,
+    offsets,
+    limits,
+    fallback,
+    uniform,
+    actions,
+    log_prob,
+    entropy,
+    bad,
+    rows,
+    count,
+    logits_stride,
+    mask_stride,
+    widest,
+    MASKED: tl.constexpr,
+    ABSENT: tl.constexpr,
+    RAISES: tl.constexpr,
+    CHECK: tl.constexpr,
+    DRAWS: tl.constexpr,
+    TAKES: tl.constexpr,
+    LOWEST: tl.constexpr,
+    WIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """DRAWS: actions are written, from uniform numbers; TAKES: they are read. Without either there
+    is the entropy alone."""
+    row, there, option, cell, x, allowed, empty = load_part(
+        logits,
+        mask,
+        offsets,
+        limits,
+        fallback,
+        rows,
+        logits_stride,
+        mask_stride,
+        widest,
+        MASKED,
+        WIDE,
+        ROWS,
+    )
+    place = row.to(tl.int64) * count + tl.program_id(1)
+    log_pi = log_softmax(x, allowed)
+    weight = tl.where(allowed, tl.exp(log_pi), 0.0)
+    wrong = tl.max((cell & (x - x != 0)).to(tl.int32), 1)
+    if RAISES:
+        wrong = tl.maximum(wrong, empty.to(tl.int32))
+    if DRAWS:
+        u = tl.load(uniform + place, mask=there, other=0.0)
+        wrong = tl.maximum(wrong, ((u < 0) | (u > 1) | (u != u)).to(tl.int32))
+        action = drawn(weight, u, option, WIDE)
+        tl.store(actions + place, action.to(tl.int64), mask=there)
+    if TAKES:
+        action = tl.load(actions + place, mask=there, other=0)
+        size = tl.load(limits + tl.program_id(1))
+        wrong = tl.maximum(wrong, ((action < 0) | (action >= size)).to(tl.int32))
+    if DRAWS or TAKES:
+        taken = allowed & (option == action[:, None])
+        lowest = tl.full((ROWS,), LOWEST, x.dtype)
+        of_action = tl.maximum(tl.sum(tl.where(taken, log_pi, 0.0), 1), lowest)
+        of_action = tl.where(tl.max(taken.to(tl.int32), 1) > 0, of_action, lowest)
+        if ABSENT:
+            of_action = tl.where(empty, 0.0, of_action)
+        tl.store(log_prob + place, of_action, mask=there)
+    own = tl.where(weight > 0, weight * log_pi, 0.0)
+    tl.store(entropy + place, -tl.sum(own, 1), mask=there)
+    if CHECK:
+        if tl.max(tl.where(there, wrong, 0), 0) > 0:
+            tl.store(bad, 1)
+
+
+@Launched
+def gradient_kernel(
+    logits,
+    mask,
+    offsets,
+    limits,
+    fallback,
+    actions,
+    by_log_prob,
+    by_entropy,
+    gradient,
+    rows,
+    count,
+    logits_stride,
+    mask_stride,
+    widest,
+    whole,
+    MASKED: tl.constexpr,
+    OF_ACTION: tl.constexpr,
+    OF_ENTROPY: tl.constexpr,
+    WIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Σ over both results of what a logit adds, times the derivative by each: ∂ log π(a) / ∂ x_k =
+    [k = a] − π_k,   ∂ H / ∂ x_k = −π_k (log π_k + H). A fallback is a constant."""
+    row, there, option, cell, x, allowed, empty = load_part(
+        logits,
+        mask,
+        offsets,
+        limits,
+        fallback,
+        rows,
+        logits_stride,
+        mask_stride,
+        widest,
+        MASKED,
+        WIDE,
+        ROWS,
+    )
+    place = row.to(tl.int64) * count + tl.program_id(1)
+    log_pi = log_softmax(x, allowed)
+    weight = tl.where(allowed, tl.exp(log_pi), 0.0)
+    found = weight * 0.0
+    if OF_ACTION:
+        taken = allowed & (option == tl.load(actions + place, mask=there, other=0)[:, None])
+        by = tl.load(by_log_prob + place, mask=there, other=0.0)
+        by = tl.where(tl.max(taken.to(tl.int32), 1) > 0, by, 0.0)
+        found += by[:, None] * (taken.to(weight.dtype) - weight)
+    if OF_ENTROPY:
+        own = tl.where(weight > 0, weight * log_pi, 0.0)
+        by = tl.load(by_entropy + place, mask=there, other=0.0)
+        found -= by[:, None] * (own - weight * tl.sum(own, 1)[:, None])
+    learned = allowed & (empty.to(tl.int32) == 0)[:, None]
+    at = row.to(tl.int64)[:, None] * whole + tl.load(offsets + tl.program_id(1)) + option
+    tl.store(gradient + at, tl.where(learned, found, 0.0), mask=cell)
 
 
 # launches
@@ -187,51 +319,26 @@ def draw(
 # the pairs
 
 
-def moved(heads: MaskedHeads, *tensors: torch.Tensor | None) -> tuple[Any, ...]:
-    """To where the kernels run."""
-    where = device()
-    return (
-        copy.deepcopy(heads).to(where),
-        *(None if tensor is None else tensor.to(where) for tensor in tensors),
-    )
-
-
-@pair(
+@device_pair(
     log_prob_reference,
     log_prob_examples,
+    "ops.device.heads.log_prob",
     gradients=(1,),
     **EQUAL,
-    when=available,
-    name="ops.device.heads.log_prob",
 )
-def log_prob_on_device(heads, logits, actions, mask):
-    here, *given = moved(heads, logits, actions, mask)
-    return evaluate(here, *given)[0].to(logits.device)
+def log_prob(heads, logits, actions, mask):
+    return evaluate(heads, logits, actions, mask)[0]
 
 
-@pair(
-    entropy_reference,
-    policies,
-    gradients=(1,),
-    **EQUAL,
-    when=available,
-    name="ops.device.heads.entropy",
-)
-def entropy_on_device(heads, logits, mask):
-    here, given, allowed = moved(heads, logits, mask)
-    return evaluate(here, given, None, allowed)[1].to(logits.device)
+@device_pair(entropy_reference, policies, "ops.device.heads.entropy", gradients=(1,), **EQUAL)
+def entropy(heads, logits, mask):
+    return evaluate(heads, logits, None, mask)[1]
 
 
 def act_reference(heads, logits, mask, uniform):
     actions = sample_reference(heads, logits, mask, uniform)
-    return (
-        log_prob_reference(heads, logits, actions, mask),
-        actions,
-        entropy_reference(heads, logits, mask),
-    )
+    log_prob = log_prob_reference(heads, logits, actions, mask)
+    return actions, log_prob, entropy_reference(heads, logits, mask)
 
 
-@pair(act_reference, sample_examples, **EQUAL, when=available, name="ops.device.heads.act")
-def act_on_device(heads, logits, mask, uniform):
-    actions, log_prob, entropy = draw(*moved(heads, logits, mask, uniform))
-    return log_prob, actions, entropy
+device_pair(act_reference, sample_examples, "ops.device.heads.act", **EQUAL)(draw)

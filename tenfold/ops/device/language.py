@@ -8,13 +8,16 @@ constants returns, the rest stands under its `else`: Triton reads on after a ret
 constant is named as one, `N: tl.constexpr = S.net`, before it is handed on.
 """
 
+import copy
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
 from tenfold.core import random
+from tenfold.core.pairs import Example, pair
 
 GOLDEN, FIRST, SECOND = (
     tl.constexpr(number) for number in (random.GOLDEN, random.FIRST, random.SECOND)
@@ -63,6 +66,34 @@ def available() -> bool:
 
 def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def on_device(value: Any) -> Any:
+    """An example's value where kernels run: arrays become tensors, modules are copied."""
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if isinstance(value, torch.Tensor):
+        return value.to(device())
+    if isinstance(value, torch.nn.Module):
+        return copy.deepcopy(value).to(device())
+    if isinstance(value, dict):
+        return {name: on_device(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(on_device, value))
+    return value
+
+
+def device_pair(reference: Any, example: Example, name: str, **options: Any) -> Any:
+    """`core.pairs.pair` for launches: the examples are moved to where kernels run."""
+
+    def register(function: Any) -> Any:
+        def launch(*inputs: Any) -> Any:
+            return function(*map(on_device, inputs))
+
+        pair(reference, example, name=name, when=available, **options)(launch)
+        return function
+
+    return register
 
 
 def padded(size: int, least: int = 16) -> int:

@@ -171,6 +171,15 @@ def backward(layers, outputs, delta, N: tl.constexpr):
 
 
 @gpu_kernel
+def adam_step(x, mean, square, grad, rate, unbias, eps):
+    """(parameters, first moment, second moment) after a step of Adam: `rate` is lr / (1 − β₁ᵗ),
+    `unbias` is 1 / √(1 − β₂ᵗ)."""
+    m = KEEP1 * mean + (1 - KEEP1) * grad
+    s = KEEP2 * square + (1 - KEEP2) * grad * grad
+    return x - rate * m / (tl.sqrt(s) * unbias + eps), m, s
+
+
+@gpu_kernel
 def adam(layers, grads, mean, square, scale, power1, power2, lr, eps, N: tl.constexpr):
     """A step of Adam with gradients times `scale`; `power1` and `power2` are β₁ and β₂ to the
     step's number, float64. Returns parameters and moments."""
@@ -178,9 +187,7 @@ def adam(layers, grads, mean, square, scale, power1, power2, lr, eps, N: tl.cons
     unbias = 1 / tl.sqrt((1 - power2).to(tl.float32))
     new, means, squares = (), (), ()
     for i in tl.static_range(2 * N.layers):
-        grad = grads[i] * scale
-        m = KEEP1 * mean[i] + (1 - KEEP1) * grad
-        s = KEEP2 * square[i] + (1 - KEEP2) * grad * grad
-        new = new + (layers[i] - rate * m / (tl.sqrt(s) * unbias + eps),)
+        x, m, s = adam_step(layers[i], mean[i], square[i], grads[i] * scale, rate, unbias, eps)
+        new = new + (x,)
         means, squares = means + (m,), squares + (s,)
     return new, means, squares

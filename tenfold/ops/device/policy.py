@@ -1,5 +1,5 @@
-"""`ops.policy` and `ops.surrogate` in Triton: actions drawn from a policy's output, their
-probability, and the slope of the loss by the output.
+"""`ops.surrogate` in Triton: actions drawn from a policy's output, their probability, and the slope
+of the loss by the output; and what launches for masked components alone are made of.
 
 Output is [rows, columns]: the logits of all components one after another, then the means, padded.
 Of an action's components and numbers each is a tensor [rows] in a tuple.
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import triton.language as tl
 
-from tenfold.ops import policy
+from tenfold.ops import surrogate
 from tenfold.ops.device.language import gpu_kernel, uniform
 
-HALF_LOG_TAU = tl.constexpr(float(policy.HALF_LOG_TAU))
-SMALLEST = tl.constexpr(float(policy.SMALLEST))
+HALF_LOG_TAU = tl.constexpr(float(surrogate.HALF_LOG_TAU))
+SMALLEST = tl.constexpr(float(surrogate.SMALLEST))
 TAU = tl.constexpr(6.283185307179586)
 
 
@@ -138,3 +138,68 @@ def slopes(output, log_std, chosen, real, each, slope, bonus, P: tl.constexpr):
         delta += tl.where(column == P.options + d, (slope * z * scale)[:, None], 0.0)
         by_std = by_std + (slope * (z * z - 1.0) - bonus,)
     return delta, by_std
+
+
+# masked components alone, a program for some rows of one of them: [ROWS, WIDE], its options padded
+# to a power of two
+
+
+@gpu_kernel
+def load_part(
+    logits,
+    mask,
+    offsets,
+    limits,
+    fallback,
+    rows,
+    logits_stride,
+    mask_stride,
+    widest,
+    MASKED: tl.constexpr,
+    WIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """(rows, which of them exist, options [1, WIDE], which are the component's own, logits, which
+    are allowed, which rows had none); such a row keeps its fallback."""
+    part = tl.program_id(1)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    option, there = tl.arange(0, WIDE)[None, :], row < rows
+    start = tl.load(offsets + part)
+    cell = there[:, None] & (option < tl.load(limits + part))
+    at = row.to(tl.int64)[:, None]
+    x = tl.load(logits + at * logits_stride + start + option, mask=cell, other=0.0)
+    allowed, empty = cell, row < 0
+    if MASKED:
+        allowed = tl.load(mask + at * mask_stride + start + option, mask=cell, other=0) != 0
+        empty = there & (tl.max(allowed.to(tl.int32), 1) == 0)
+        left = tl.load(fallback + part * widest + option, mask=option < widest, other=0) != 0
+        alone = empty[:, None] & left
+        x, allowed = tl.where(alone, 0.0, x), allowed | alone
+    return row, there, option, cell, x, allowed, empty
+
+
+@gpu_kernel
+def log_softmax(x, allowed):
+    """log π of allowed options; what stands elsewhere means nothing."""
+    most = tl.max(tl.where(allowed, x, float("-inf")), 1)
+    away = tl.where(allowed, x - tl.where(most == float("-inf"), 0.0, most)[:, None], 0.0)
+    total = tl.sum(tl.where(allowed, tl.exp(away), 0.0), 1)
+    return away - tl.log(tl.where(total > 0, total, 1.0))[:, None]
+
+
+@gpu_kernel
+def below(x):
+    """The number before a positive one."""
+    if x.dtype == tl.float64:
+        return (x.to(tl.int64, bitcast=True) - 1).to(tl.float64, bitcast=True)
+    else:
+        return (x.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
+
+
+@gpu_kernel
+def drawn(weight, u, option, WIDE: tl.constexpr):
+    """The first option at which Σ π exceeds u, as `MaskedHeads.drawn` has it."""
+    steps = tl.where(weight > 0, tl.cumsum(weight, 1), -1.0)
+    most = tl.max(steps, 1)
+    aim = tl.minimum(u.to(weight.dtype) * most, below(most))
+    return tl.min(tl.where(steps > aim[:, None], option, WIDE - 1), 1)

@@ -10,10 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
-from tenfold.core.pairs import pair
 from tenfold.ops import gaussian
-from tenfold.ops.device.language import available, device, gpu_kernel, padded
-from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.device.language import device_pair, gpu_kernel, padded
+from tenfold.ops.device.policy import log_softmax
+from tenfold.ops.surrogate import evaluated, surrogate_loss, value_loss
 
 ROWS = 16  # of a program
 AT_ONCE = 1024  # weights that are summed at a time
@@ -23,7 +23,7 @@ LOG_P, ADVANTAGE, WEIGHT, VALUE, TARGET, REAL = range(6)
 HALF_LOG_TAU = tl.constexpr(gaussian.HALF_LOG_TAU)
 
 
-class PolicyShape(NamedTuple):
+class PolicyLossShape(NamedTuple):
     """What the kernel is compiled for."""
 
     sizes: tuple[int, ...]  # of the components
@@ -70,39 +70,27 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         tensors = (
             torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3)
         )
-        shape = PolicyShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
+        shape = PolicyLossShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
         yield *tensors, given, shape
 
 
 def policy_derivative_reference(output, value, log_std, rows, shape):
-    own = [x.detach().clone().requires_grad_() for x in (output, value, log_std)]
-    numbers, chosen = rows.numbers[rows.index], rows.chosen[rows.index]
-    mask = rows.mask[rows.index] if shape.masked else None
+    leaves = [x.detach().clone().requires_grad_() for x in (output, value, log_std)]
+    numbers, chosen = rows.numbers[rows.index], rows.chosen[rows.index].numpy()
+    mask = rows.mask[rows.index].numpy() if shape.masked else np.zeros((len(chosen), 0), bool)
     weight = numbers[:, WEIGHT] * (rows.there if shape.uneven else 1)
     weight = weight / weight.sum().clamp(min=1)
-    options = sum(shape.sizes)
-    means, deviations = own[0][:, options:], own[2].expand(len(output), -1)
-    log_p = gaussian.log_prob(means, deviations, numbers[:, REAL:]).sum(-1)
-    entropy = gaussian.entropy(deviations).sum(-1)
-    if shape.sizes:
-        heads = MaskedHeads(shape.sizes, "absent", check=False).to(output.device)
-        each, more = heads.evaluate(own[0][:, :options], chosen, mask)
-        log_p, entropy = log_p + each.sum(-1), entropy + more.sum(-1)
-    change = log_p - numbers[:, LOG_P]
-    ratio, gain, old = change.exp(), numbers[:, ADVANTAGE], numbers[:, VALUE]
-    cut = ratio.clamp(1 - shape.clip, 1 + shape.clip)
-    policy_loss = -(weight * torch.minimum(ratio * gain, cut * gain)).sum()
-    error = (own[1] - numbers[:, TARGET]).square()
-    if shape.value_clip:
-        near = old + (own[1] - old).clamp(-shape.value_clip, shape.value_clip)
-        error = torch.maximum(error, (near - numbers[:, TARGET]).square())
-    value_loss, mean_entropy = 0.5 * (weight * error).sum(), (weight * entropy).sum()
-    loss = policy_loss + shape.value_weight * value_loss - shape.entropy * mean_entropy
-    found = torch.autograd.grad(loss, own, allow_unused=True)
-    kl, clipped = ratio - 1 - change, ((ratio - 1).abs() > shape.clip).float()
-    told = [policy_loss, value_loss, mean_entropy, (weight * kl).sum(), (weight * clipped).sum()]
-    last = torch.zeros_like(log_std) if found[2] is None else found[2]
-    return found[0], found[1], last, torch.stack(told)
+    action = np.array(shape.sizes, np.int64), chosen, numbers[:, REAL:].numpy(), mask
+    log_p, entropy = evaluated(leaves[0].T, leaves[2], *action)
+    old_log_p, advantage = numbers[:, LOG_P], numbers[:, ADVANTAGE]
+    loss, kl, clipped = surrogate_loss(log_p, old_log_p, advantage, weight, shape.clip)
+    target, old = numbers[:, TARGET], numbers[:, VALUE]
+    of_value = value_loss(leaves[1], target, old, weight, shape.value_clip or np.inf)
+    mean_entropy = (weight * entropy).sum()
+    total = loss + shape.value_weight * of_value - shape.entropy * mean_entropy
+    by_output, by_value, by_std = torch.autograd.grad(total, leaves, allow_unused=True)
+    metrics = torch.stack([loss, of_value, mean_entropy, kl, clipped])
+    return by_output, by_value, torch.zeros_like(log_std) if by_std is None else by_std, metrics
 
 
 @gpu_kernel
@@ -114,14 +102,8 @@ def head_of(output, mask, item, row, here, start, size, H: tl.constexpr):
     x = tl.load(output + item[:, None] * H[0] + start + k, mask=inside, other=0.0)
     if H[3]:
         inside &= tl.load(mask + row[:, None] * H[1] + start + k, mask=inside, other=0) != 0
-    x = tl.where(inside, x, float("-inf"))
-    top = tl.max(x, 1)
-    some = top > float("-inf")
-    top = tl.where(some, top, 0.0)
-    power = tl.where(inside, tl.exp(x - top[:, None]), 0.0)
-    total = tl.where(some, tl.sum(power, 1), 1.0)
-    log_p = tl.where(inside, x - top[:, None] - tl.log(total)[:, None], 0.0)
-    return log_p, power / total[:, None], inside
+    log_p = tl.where(inside, log_softmax(x, inside), 0.0)
+    return log_p, tl.where(inside, tl.exp(log_p), 0.0), inside
 
 
 @gpu_kernel
@@ -227,22 +209,20 @@ def policy_kernel(
     tl.store(out + 4, tl.sum(weight * far, 0))
 
 
-@pair(
+@device_pair(
     policy_derivative_reference,
     policy_examples,
+    "ops.device.policy_loss.policy_derivative",
     rtol=1e-4,
     atol=2e-6,
-    when=available,
-    name="ops.device.policy_loss.policy_derivative",
 )
-def policy_derivative_anywhere(*given: Any) -> Any:
-    *tensors, rows, shape = given
-    moved = [tensor.to(device()) for tensor in (*tensors, *rows)]
-    offsets = head_offsets(shape, device())
-    return policy_derivative(*moved[:3], PolicyRows(*moved[3:]), offsets, shape)
+def policy_derivative_of_rows(output, value, log_std, rows, shape):
+    return policy_derivative(
+        output, value, log_std, rows, head_offsets(shape, output.device), shape
+    )
 
 
-def head_offsets(shape: PolicyShape, where: Any) -> torch.Tensor:
+def head_offsets(shape: PolicyLossShape, where: Any) -> torch.Tensor:
     """Where each component's options begin, and where the last one's end."""
     return torch.tensor([0, *np.cumsum(shape.sizes)], dtype=torch.int64, device=where)
 
@@ -253,7 +233,7 @@ def policy_derivative(
     log_std: torch.Tensor,
     rows: PolicyRows,
     offsets: torch.Tensor,
-    shape: PolicyShape,
+    shape: PolicyLossShape,
 ) -> tuple[torch.Tensor, ...]:
     """(derivative of the loss by logits and means [B, M + D], by the value [B], by the deviations'
     logarithms [D], [policy loss, value loss, entropy, KL divergence, share of clipped ratios])."""

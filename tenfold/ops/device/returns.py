@@ -7,8 +7,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from tenfold.core.pairs import pair
-from tenfold.ops.device.language import Launched, available, device, gpu_kernel, padded
+from tenfold.ops.device.language import Launched, device_pair, gpu_kernel, padded
 from tenfold.ops.returns import EQUAL, GAE_EXAMPLES, gae_reference
 from tenfold.ops.rollouts import check_shapes, dispatched
 
@@ -107,6 +106,7 @@ def as_they_are(reward: Any, discount: Any, value: Any, next_value: Any, boundar
     )
 
 
+@device_pair(gae_reference, GAE_EXAMPLES, "ops.device.returns.gae", **EQUAL)
 def copied(*tensors: Any) -> torch.Tensor:
     """The same of tensors that must be made alike first."""
     *given, boundary, lam = tensors
@@ -138,13 +138,3 @@ def launched(
         (size, COLUMNS, time > size, parts > 1),
     )
     return out
-
-
-@pair(gae_reference, GAE_EXAMPLES, **EQUAL, name="ops.device.returns.gae", when=available)
-def gae_device(
-    reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, lam: float
-) -> torch.Tensor:
-    """The same of arrays and tensors anywhere."""
-    given = (reward, discount, value, next_value, boundary)
-    tensors = [torch.as_tensor(a).to(device()) for a in given]
-    return copied(*tensors, lam)

@@ -10,9 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tenfold.core.pairs import pair
 from tenfold.ops import sampling
-from tenfold.ops.device.language import Launched, available, bits, device, gpu_kernel, words
+from tenfold.ops.device.language import Launched, bits, device, device_pair, gpu_kernel, words
 from tenfold.ops.sampling import (
     find_examples,
     find_reference,
@@ -100,9 +99,18 @@ def find_kernel(tree, given, leaf, priority, half, count, SHARES: tl.constexpr, 
     tl.store(priority + item, tl.load(tree + half + found, mask=there, other=0.0), mask=there)
 
 
-def put_leaves(tree: torch.Tensor, leaf: torch.Tensor, value: torch.Tensor) -> None:
+def put_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Those of `ops.sampling`, and more leaves than are compared with one another."""
+    yield from tree_examples(rng, dtype)
+    tree = np.zeros(64)
+    yield tree, rng.integers(0, 30, 150), rng.integers(0, 50, 150).astype(np.float64)
+
+
+@device_pair(put_reference, put_examples, "ops.device.sampling.put")
+def put_leaves(tree: torch.Tensor, leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """`ops.sampling.put` on the GPU: tree [2·size] and value [B] float64, leaf [B] int64."""
     put_kernel((1, 1, 1), (tree, leaf, value, len(tree) // 2, len(leaf)), (CHUNK, WIDE))
+    return tree
 
 
 def find_leaves(
@@ -117,32 +125,6 @@ def find_leaves(
     return leaf, priority
 
 
-# the pairs
-
-
-def put_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Those of `ops.sampling`, and more leaves than are compared with one another."""
-    yield from tree_examples(rng, dtype)
-    tree = np.zeros(64)
-    yield tree, rng.integers(0, 30, 150), rng.integers(0, 50, 150).astype(np.float64)
-
-
-def on_device(*arrays: np.ndarray) -> Iterator[torch.Tensor]:
-    return (torch.from_numpy(array).to(device()) for array in arrays)
-
-
-@pair(put_reference, put_examples, when=available, name="ops.device.sampling.put")
-def put_on_device(tree, leaf, value):
-    tree, leaf, value = on_device(tree, leaf, value)
-    put_leaves(tree, leaf, value)
-    return tree
-
-
-@pair(find_reference, find_examples, when=available, name="ops.device.sampling.find")
-def find_on_device(tree, mass):
-    return find_leaves(*on_device(tree, mass))[0]
-
-
 def sample_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for tree, _, _ in tree_examples(rng, dtype):
         for size in (1, 33, 100):
@@ -155,9 +137,14 @@ def sample_reference(tree, u):
     return found, leaf[found]
 
 
-@pair(sample_reference, sample_examples, when=available, name="ops.device.sampling.sample")
-def sample_on_device(tree, u):
-    return find_leaves(*on_device(tree, u), shares=True)
+@device_pair(find_reference, find_examples, "ops.device.sampling.find")
+def find_by_mass(tree, mass):
+    return find_leaves(tree, mass)[0]
+
+
+@device_pair(sample_reference, sample_examples, "ops.device.sampling.sample")
+def find_by_shares(tree, u):
+    return find_leaves(tree, u, shares=True)
 
 
 ROUNDS = tl.constexpr(sampling.ROUNDS)
@@ -199,12 +186,7 @@ def order_kernel(
     tl.store(out + item, found, mask=there)
 
 
-@pair(
-    sampling.shuffle_reference,
-    sampling.shuffle_examples,
-    name="ops.device.sampling.shuffle",
-    when=available,
-)
+@device_pair(sampling.shuffle_reference, sampling.shuffle_examples, "ops.device.sampling.shuffle")
 def shuffle_on_device(stream: Any, count: int, order: Any) -> torch.Tensor:
     size = len(order)
     out = torch.zeros(size, dtype=torch.int64, device=device())

@@ -14,11 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
-from tenfold.core.pairs import pair
 from tenfold.ops.adam import BETA1, BETA2, adam_reference, clip_reference, polyak_reference
-from tenfold.ops.device.language import available, device, gpu_kernel, padded
+from tenfold.ops.device.language import device_pair, gpu_kernel, padded
+from tenfold.ops.device.network import adam_step
 
-KEEP1, KEEP2 = tl.constexpr(BETA1), tl.constexpr(BETA2)
 LOG1, LOG2 = tl.constexpr(math.log(BETA1)), tl.constexpr(math.log(BETA2))
 SMALL, LARGE = 512, 4096  # numbers of a program, of a small network and of a large one
 
@@ -114,9 +113,9 @@ def step_kernel(
     if CLIPS:  # 1e-6: as clip_grad_norm_ does
         g = g * tl.minimum(limit / (norm + 1e-6), 1.0)
         tl.store(grad + at, g, mask=there)
-    m = KEEP1 * tl.load(mean + at, mask=there, other=0.0) + (1 - KEEP1) * g
-    s = KEEP2 * tl.load(square + at, mask=there, other=0.0) + (1 - KEEP2) * g * g
-    x = tl.load(flat + at, mask=there, other=0.0) - rate * m / (tl.sqrt(s) * unbias + eps)
+    m, s = (tl.load(mean + at, mask=there, other=0.0), tl.load(square + at, mask=there, other=0.0))
+    x = tl.load(flat + at, mask=there, other=0.0)
+    x, m, s = adam_step(x, m, s, g, rate, unbias, eps)
     tl.store(flat + at, x, mask=there)
     tl.store(mean + at, m, mask=there)
     tl.store(square + at, s, mask=there)
@@ -128,22 +127,13 @@ def step_kernel(
         tl.store(target + at, new, mask=there)
 
 
-@pair(
-    step_reference,
-    step_examples,
-    rtol=1e-5,
-    atol=1e-7,
-    when=available,
-    name="ops.device.step.learn_step",
-)
-def step_anywhere(flat, grad, mean, square, before, lr, tau, eps, clip, target, partial, moves):
-    block = torch.stack([flat, grad, mean, square, target], -2).to(device())
-    own = block.unbind(-2)
-    numbers = [tensor.to(device()) for tensor in (before, lr, tau)]
-    parts = None if partial is None else partial.to(device())
-    moved = own[4] if moves else None
-    norm = learn_step(own[:4], *numbers, eps, clip, moved, parts)
-    return own[0], own[2], own[3], own[1], own[4], norm
+@device_pair(step_reference, step_examples, "ops.device.step.learn_step", rtol=1e-5, atol=1e-7)
+def step_of_rows(flat, grad, mean, square, before, lr, tau, eps, clip, target, partial, moves):
+    rows = torch.stack([flat, grad, mean, square, target], -2).unbind(-2)  # apart in memory
+    flat, grad, mean, square, target = rows
+    moved = target if moves else None
+    norm = learn_step(rows[:4], before, lr, tau, eps, clip, moved, partial)
+    return flat, mean, square, grad, target, norm
 
 
 def learn_step(
@@ -193,23 +183,23 @@ def learn_step(
     return norms
 
 
-def tell_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+def add_metrics_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for rows, columns, width, members in ((1, 5, 5, 1), (70, 3, 4, 1), (10, 3, 3, 2)):
-        sums, told, norms, shares = (
+        sums, metrics, norms, shares = (
             torch.from_numpy(rng.normal(size=size).astype(dtype))
             for size in ((columns + 2,), (rows, width), (members,), (columns,))
         )
-        yield sums.double() if members == 1 else sums, told, norms, shares
+        yield sums.double() if members == 1 else sums, metrics, norms, shares
 
 
-def tell_reference(sums, told, norms, shares):
-    means = [*(told[:, : len(shares)].sum(0) * shares), norms.mean(), torch.ones(())]
+def add_metrics_reference(sums, metrics, norms, shares):
+    means = [*(metrics[:, : len(shares)].sum(0) * shares), norms.mean(), torch.ones(())]
     return sums + torch.stack(means)
 
 
 @gpu_kernel
-def tell_kernel(
-    sums, told, norms, shares, rows, width, members, COLUMNS: tl.constexpr, PAD: tl.constexpr
+def metrics_kernel(
+    sums, metrics, norms, shares, rows, width, members, COLUMNS: tl.constexpr, PAD: tl.constexpr
 ):
     column, row = tl.arange(0, PAD), tl.arange(0, 64)
     there = column < COLUMNS
@@ -217,7 +207,7 @@ def tell_kernel(
     for first in range(0, rows, 64):
         at = (first + row)[:, None] * width + column[None, :]
         mask = (first + row < rows)[:, None] & there[None, :]
-        total += tl.sum(tl.load(told + at, mask=mask, other=0.0), 0)
+        total += tl.sum(tl.load(metrics + at, mask=mask, other=0.0), 0)
     total = total * tl.load(shares + column, mask=there, other=0.0)
     old = tl.load(sums + column, mask=there, other=0.0)
     tl.store(sums + column, old + total, mask=there)
@@ -228,31 +218,23 @@ def tell_kernel(
     tl.store(sums + COLUMNS + 1, tl.load(sums + COLUMNS + 1) + 1)
 
 
-@pair(
-    tell_reference,
-    tell_examples,
-    rtol=1e-5,
-    atol=1e-6,
-    when=available,
-    name="ops.device.step.tell",
+@device_pair(
+    add_metrics_reference, add_metrics_examples, "ops.device.step.add_metrics", rtol=1e-5, atol=1e-6
 )
-def tell_anywhere(*given: Any) -> Any:
-    sums, *rest = (tensor.to(device()) for tensor in given)
-    tell(sums, *rest)
-    return sums
-
-
-def tell(sums: torch.Tensor, told: torch.Tensor, norms: torch.Tensor, shares: torch.Tensor) -> None:
-    """Adds an update to the sums of statistics: the columns of `told` [rows, …], summed and times
+def add_metrics(
+    sums: torch.Tensor, metrics: torch.Tensor, norms: torch.Tensor, shares: torch.Tensor
+) -> torch.Tensor:
+    """Adds an update to the sums of metrics: the columns of `metrics` [rows, …], summed and times
     `shares`; the mean norm; and 1."""
-    tell_kernel[(1,)](
+    metrics_kernel[(1,)](
         sums,
-        told,
+        metrics,
         norms,
         shares,
-        told.shape[0],
-        told.shape[1],
+        metrics.shape[0],
+        metrics.shape[1],
         norms.numel(),
         COLUMNS=shares.numel(),
         PAD=padded(shares.numel(), 1),
     )
+    return sums

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from tenfold.core.pairs import pair
-from tenfold.ops.device.language import available, device, gpu_kernel, padded
+from tenfold.ops.device.language import device_pair, gpu_kernel, padded
 from tenfold.ops.qlearning import td_items
 
 LARGEST = 64 * 64  # pairs of atoms that a program holds
@@ -112,20 +111,9 @@ def fits(atoms: int, targets: int) -> bool:
     return padded(atoms, 1) * padded(targets, 1) <= LARGEST
 
 
-@pair(
-    td_derivative_reference,
-    td_examples,
-    rtol=1e-5,
-    atol=1e-6,
-    when=available,
-    name="ops.device.td.td_derivative",
+@device_pair(
+    td_derivative_reference, td_examples, "ops.device.td.td_derivative", rtol=1e-5, atol=1e-6
 )
-def td_derivative_anywhere(*given: Any) -> Any:
-    batch, *values, kind, effective = given
-    there = {name: tensor.to(device()) for name, tensor in batch.items()}
-    return td_derivative(there, *(v.to(device()) for v in values), kind, effective)
-
-
 def td_derivative(
     batch: Batch,
     values: torch.Tensor,

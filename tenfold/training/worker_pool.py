@@ -8,11 +8,19 @@ import contextlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from signal import SIGINT
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tenfold.config.run import Run
+from tenfold.core.errors import UserError
 from tenfold.core.processes import Interrupt, enter, how_it_ended, leave, signal_name, spawning
+from tenfold.core.ray_cluster import require_ray
+
+if TYPE_CHECKING:
+    from tenfold.training.remote_pool import RayPool
+
 
 POLL = 0.5  # seconds between looks at the progress
 FAREWELL = 3.0  # seconds for a process to end before it is killed
@@ -174,3 +182,42 @@ class Pool:
         self.stopping = True
         for worker in self.pool:
             worker.tell_to_stop()
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Where the runs of an experiment are trained: in processes of this machine, or on a Ray
+    cluster, whose machines write into the experiment's own folder if their disk is `shared`."""
+
+    ray: bool = False
+    address: str = ""
+    shared: bool = False
+
+    @classmethod
+    def of(cls, run: Run, shared: bool = False) -> "Executor":
+        """As the setting `where` says of an experiment of several runs."""
+        if run.where != "ray" and shared:
+            raise UserError("--storage is for runs on a Ray cluster: give --where ray as well.")
+        if run.where == "ray":
+            require_ray()
+        return cls(run.where == "ray", run.address, shared)
+
+    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> "Pool | RayPool":
+        if self.ray:
+            from tenfold.training.remote_pool import RayPool  # it reads this module
+
+            return RayPool(work, tasks, self.address, self.shared)
+        return Pool(work, tasks)
+
+    def workers(self, jobs: int) -> int:
+        """How many at a time: `jobs`, or (0) as many as there are cores, which of a cluster is
+        known when it is joined."""
+        return jobs or (0 if self.ray else len(os.sched_getaffinity(0)))
+
+    def words(self, jobs: int) -> str:
+        count = self.workers(jobs)
+        on = f"on the Ray cluster {self.address}".rstrip() if self.ray else ""
+        return " ".join(filter(None, (f"{count} at a time" if count else "", on)))
+
+
+LOCAL = Executor()

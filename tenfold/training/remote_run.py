@@ -1,8 +1,8 @@
-"""A run on another machine, which shares no disk with this one: what changes in its folder is sent
-as parcels, and so its checkpoints are here when that machine is not there any more.
+"""A run on another machine that shares no disk with this one: changes of its folder are sent here
+as deltas, so its checkpoints survive the loss of that machine.
 
-`away` is what a task of Ray does. The run is trained in a thread, and the task gives on what that
-thread packs, at a checkpoint or a row of metrics: a folder is never packed while it is written to.
+`run_remotely` is the body of a Ray task. The run is trained in a thread, which packs its folder at
+a checkpoint or a row of metrics (never while it is written to), and the task yields the deltas.
 """
 
 import queue
@@ -19,14 +19,14 @@ from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
 from tenfold.runs.storage import replace_file
 
-PAUSE = 1.0  # seconds between parcels: a fast run saves more often than anyone needs it elsewhere
-LOOKS = 0.5  # seconds between looks whether the run is to stop
+DELTA_EVERY = 1.0  # seconds between deltas: a fast run saves more often than that
+STOP_CHECK_EVERY = 0.5  # seconds between looks whether the run is to stop
 METRICS, BOARD = "metrics.jsonl", "tensorboard/"
 # an end that a driver dies in leaves rows and metrics that no checkpoint knows, never the reverse
 ORDER = ("replay/", METRICS, BOARD, "", "checkpoints/")
 
 
-class Parcel(NamedTuple):
+class FolderDelta(NamedTuple):
     """What changed in a run's folder: files, each from a byte on, and files that are gone; at its
     end what became of the run."""
 
@@ -34,7 +34,7 @@ class Parcel(NamedTuple):
     gone: tuple[str, ...] = ()
     answer: tuple[str, int] | None = None
     # the first: the machine's name, and its packages
-    begun: tuple[str, dict[str, str]] | None = None
+    started: tuple[str, dict[str, str]] | None = None
 
 
 def grows(name: str) -> bool:
@@ -43,7 +43,7 @@ def grows(name: str) -> bool:
 
 
 @dataclass
-class Packer:
+class DeltaPacker:
     """Packs what has changed in a folder since the last time."""
 
     folder: Path
@@ -58,7 +58,7 @@ class Packer:
                 found[str(path.relative_to(self.folder))] = (about.st_size, about.st_mtime_ns)
         return found
 
-    def pack(self, answer: tuple[str, int] | None = None) -> Parcel:
+    def pack(self, answer: tuple[str, int] | None = None) -> FolderDelta:
         now, files = self.files(), []
         for name, about in now.items():
             if self.known.get(name) != about:
@@ -67,17 +67,17 @@ class Packer:
                 files.append((name, since, (self.folder / name).read_bytes()[since:]))
         gone = tuple(name for name in self.known if name not in now)
         self.known = now
-        return Parcel(tuple(files), gone, answer)
+        return FolderDelta(tuple(files), gone, answer)
 
 
-def unpack(folder: Path, parcel: Parcel) -> None:
+def unpack(folder: Path, delta: FolderDelta) -> None:
     """Into the folder that it is a copy of; whoever is interrupted in it leaves a whole run."""
 
     def place(name: str) -> int:
         known = [k for k, start in enumerate(ORDER) if start and name.startswith(start)]
         return known[0] if known else ORDER.index("")
 
-    for name, since, content in sorted(parcel.files, key=lambda file: place(file[0])):
+    for name, since, content in sorted(delta.files, key=lambda file: place(file[0])):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if grows(name):
@@ -87,15 +87,15 @@ def unpack(folder: Path, parcel: Parcel) -> None:
                 file.write(content)
         else:
             replace_file(path, content)
-    for name in parcel.gone:
+    for name in delta.gone:
         (folder / name).unlink(missing_ok=True)
 
 
-class Courier:
-    """A callback of the run: packs its folder now and then. `stop` is told from another thread."""
+class FileSyncer:
+    """A callback of the run that packs its folder at intervals. Another thread calls `stop`."""
 
-    def __init__(self, packer: Packer | None, parcels: "queue.Queue[Parcel]") -> None:
-        self.packer, self.parcels = packer, parcels
+    def __init__(self, packer: DeltaPacker | None, deltas: "queue.Queue[FolderDelta]") -> None:
+        self.packer, self.deltas = packer, deltas
         self.training: Any = None
         self.stopping, self.sent = False, time.monotonic()
 
@@ -112,8 +112,8 @@ class Courier:
         self.send()
 
     def send(self) -> None:
-        if self.packer and time.monotonic() - self.sent >= PAUSE:
-            self.parcels.put(self.packer.pack())  # waits until the one before it is on its way
+        if self.packer and time.monotonic() - self.sent >= DELTA_EVERY:
+            self.deltas.put(self.packer.pack())  # waits until the one before it is on its way
             self.sent = time.monotonic()
 
     def stop(self) -> None:
@@ -125,29 +125,31 @@ class Courier:
 Work = Callable[..., tuple[str, int]]
 
 
-def away(
-    work: Work, task: tuple[Any, ...], files: Parcel, shared: bool, stopped: Callable[[], bool]
-) -> Iterator[Parcel]:
+def run_remotely(
+    work: Work, task: tuple[Any, ...], files: FolderDelta, shared: bool, stopped: Callable[[], bool]
+) -> Iterator[FolderDelta]:
     """Does a task, whose second part is the run's folder there, in a folder of this machine that
     begins with `files`; or in that very folder, where the disk is `shared`."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()[:8]  # several may have one address
     machine = f"{ray.util.get_node_ip_address()} ({node})"
-    yield Parcel(begun=(machine, versions()))
+    yield FolderDelta(started=(machine, versions()))
     settings, path, *more = task
     with nullcontext("") if shared else tempfile.TemporaryDirectory(prefix="tenfold-") as home:
         folder = Path(path) if shared else Path(home) / Path(path).name
         if shared and not folder.parent.is_dir():
             words = f"{folder.parent} is not on the disk of {machine}"
-            yield Parcel(answer=(f"{words}: --storage is a folder that every machine shares.", 0))
+            yield FolderDelta(
+                answer=(f"{words}: --storage is a folder that every machine shares.", 0)
+            )
             return
         unpack(folder, files)
-        packer = None if shared else Packer(folder)
+        packer = None if shared else DeltaPacker(folder)
         if packer:  # a resume cuts metrics where the checkpoint was: those are sent as a whole
             packer.known = {n: about for n, about in packer.files().items() if not grows(n)}
-        parcels: queue.Queue[Parcel] = queue.Queue(maxsize=1)
-        courier = Courier(packer, parcels)
+        deltas: queue.Queue[FolderDelta] = queue.Queue(maxsize=1)
+        courier = FileSyncer(packer, deltas)
 
         def train() -> None:
             try:
@@ -158,7 +160,7 @@ def away(
                     if isinstance(error, Exception)
                     else (f"it ended its process ({type(error).__name__}).", 0)
                 )
-            parcels.put(packer.pack(answer) if packer else Parcel(answer=answer))
+            deltas.put(packer.pack(answer) if packer else FolderDelta(answer=answer))
 
         thread = threading.Thread(target=train, name="training", daemon=True)
         thread.start()
@@ -166,10 +168,10 @@ def away(
             if not courier.stopping and stopped():
                 courier.stop()
             try:
-                parcel = parcels.get(timeout=LOOKS)
+                delta = deltas.get(timeout=STOP_CHECK_EVERY)
             except queue.Empty:
                 continue
-            yield parcel
-            if parcel.answer:
+            yield delta
+            if delta.answer:
                 break
         thread.join()

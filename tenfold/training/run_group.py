@@ -1,4 +1,4 @@
-"""ONE runner for many runs: seeds of an experiment, policies that are compared. Each is the very
+"""The runner of several runs: seeds of an experiment, policies that are compared. Each is the very
 run it would be alone, bit for bit, into a folder of its own; one that was stopped goes on from its
 checkpoint.
 
@@ -11,10 +11,10 @@ use a second core.) Where an engine trains seeds together on a device, all are i
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tenfold.config.changes import HOLDING, new_end
-from tenfold.config.files import Trust, require_trusted_cluster, settings_of
+from tenfold.config.changes import STATE_HOLDERS, new_end
+from tenfold.config.files import Trust, require_trusted_cluster, resolve_run
 from tenfold.config.notation import dotted, merge, nested
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
@@ -22,6 +22,7 @@ from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
 from tenfold.core.user_envs import require_named
+from tenfold.evaluation.evaluator import evaluator_of
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import destination, is_run, require_place, run_name
 from tenfold.runs.metrics import latest_row
@@ -30,21 +31,29 @@ from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
 from tenfold.runs.storage import FolderLock, update_latest
 from tenfold.training import learners
-from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
-from tenfold.training.initial import InitialWeights, initial_weights, kept_weights
-from tenfold.training.learners import prepare, ready
-from tenfold.training.loop import Finished, begin, require_fit, resume, train
+from tenfold.training.learners import check_resources, open_learner
+from tenfold.training.loop import (
+    Finished,
+    InitialWeights,
+    initial_weights,
+    kept_weights,
+    require_fit,
+    resume,
+    train,
+    train_from_start,
+)
+from tenfold.training.seed_batch import require_kernels, require_room, train_together
 from tenfold.training.session import Result
-from tenfold.training.together import require_kernels, require_room, train_together
 from tenfold.training.tracking import Tracker, trackers_named
+from tenfold.training.worker_pool import LOCAL, Executor
 
 NAMED = 8  # seeds that a title names one by one
 
 
 @dataclass(frozen=True)
-class Member:
-    """One of many runs."""
+class GroupRun:
+    """One of a group."""
 
     name: str  # such as "seed 3"
     run: Run
@@ -52,20 +61,21 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Many:
+class RunGroup:
     """Runs that belong together. `change` are settings that those go on with that were stopped;
     `again` is the sentence that tells a person how to go on."""
 
     title: str
     what: str  # they are, such as "seeds"
-    members: Sequence[Member]
+    members: Sequence[GroupRun]
     path: Path
     again: str
     change: dict[str, Any]
     callbacks: Sequence[Any] = ()
-    place: Place = HERE
+    executor: Executor = LOCAL
     initial: InitialWeights | None = None  # what each of them begins with
     trust: Trust = False
+    introduction: Sequence[str] = ()  # lines shown before they begin
 
     @property
     def steps(self) -> dict[str, int]:
@@ -93,53 +103,55 @@ class Many:
 def warm_up(runs: Sequence[Run], quiet: bool) -> None:
     """Before anything is written: settings that do not fit leave nothing behind, and kernels
     compile once, not in every process."""
-    prepare(runs[0])
+    check_resources(runs[0])
     for run in runs:
-        with ready(run, quiet):
+        with open_learner(run, quiet):
             pass
 
 
-def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str, str]]) -> int:
+def train_group(
+    group: RunGroup, jobs: int, quiet: bool, progress: Callable[[], dict[str, str]]
+) -> int:
     """Trains all of them, `jobs` at a time (0: one a core), while a display shows their `progress`.
     Returns the signal that stopped them, or 0; a UserError names the run that failed."""
-    workers = min(many.place.workers(jobs), len(many.members))
-    end = sum(member.run.steps for member in many.members)
-    display = Display(many.title, end, many.step, quiet)
-    words = f"{many.title} ({many.place.words(workers)}) -> {many.path}"
-    display.announce(words, many.members[0].run)
+    workers = min(group.executor.workers(jobs), len(group.members))
+    end = sum(member.run.steps for member in group.members)
+    display = Display(group.title, end, group.step, quiet)
+    words = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
+    display.announce(words, group.members[0].run, group.introduction)
     tasks = [
         (
             to_mapping(member.run),
             str(member.path.absolute()),
-            many.change,
-            many.callbacks,
-            many.initial,
-            many.trust,
+            group.change,
+            group.callbacks,
+            group.initial,
+            group.trust,
         )
-        for member in many.members
+        for member in group.members
     ]
-    pool = many.place.pool(train_member, tasks)
+    pool = group.executor.pool(train_member, tasks)
     seen = (-1, 0)
 
     def look(done: int) -> None:
         nonlocal seen
         # only where something happened: otherwise the rate would only seem to fall
-        if (now := (many.step, done)) != seen:
+        if (now := (group.step, done)) != seen:
             seen = now
-            display.show(now[0], {"done": f"{done} of {len(tasks)} {many.what}", **progress()})
+            display.show(now[0], {"done": f"{done} of {len(tasks)} {group.what}", **progress()})
 
     try:
         stopped = pool.run(workers, look)
     except ActorFault as fault:  # the cluster's head is gone
-        raise fault.adding(many.again) from None
+        raise fault.adding(group.again) from None
     finally:
         display.close()
     for number, error in pool.errors.items():
-        name = many.members[number].name
-        raise UserError(f"{name[:1].upper()}{name[1:]}: {error.rstrip('.')}. {many.again}")
+        name = group.members[number].name
+        raise UserError(f"{name[:1].upper()}{name[1:]}: {error.rstrip('.')}. {group.again}")
     display.say(
-        f"{'stopped' if stopped else f'{len(tasks)} {many.what}'} after "
-        f"{clock_face(display.seconds())} ({display.rate(many.step):,.0f} steps/s together)"
+        f"{'stopped' if stopped else f'{len(tasks)} {group.what}'} after "
+        f"{clock_face(display.seconds())} ({display.rate(group.step):,.0f} steps/s together)"
     )
     return stopped
 
@@ -172,11 +184,11 @@ def train_member(
 def train_here(
     run: Run, path: str, initial: InitialWeights | None, callbacks: Sequence[Any]
 ) -> Result:
-    """One of many, from its start."""
+    """One of a group, from its start."""
     if not initial:
         return train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
-    prepare(run)
-    return begin(run, Path(path), initial, True, True, callbacks)
+    check_resources(run)
+    return train_from_start(run, Path(path), initial, True, True, callbacks)
 
 
 @dataclass(frozen=True)
@@ -230,37 +242,46 @@ def train_seeds(
             "seeds",
             f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.",
         )
-    what, run = run, settings_of(run, settings)
+    what, run = run, resolve_run(run, settings)
     require_guard()
     require_named(run.env)
     trackers = trackers_named(track)
-    place = Place.of(run, bool(storage))
+    executor = Executor.of(run, bool(storage))
     target = destination(out, name or run_name(what, run), overwrite, storage)
     require_place(target, overwrite)  # here: before anything is compiled
     if run.where == "ray":
         require_reachable(run.address)
     initial = initial_weights(init, checkpoint, alone(run), trust)
-    together = fit(run, min(len(chosen), jobs or len(chosen)), quiet)
-    folder = SeedsFolder.create(target, run, chosen, overwrite, place.shared, initial)
-    return carry_out(folder, jobs, quiet, together, trackers)
+    ready = check_and_warm_up(run, min(len(chosen), jobs or len(chosen)), quiet)
+    folder = SeedsFolder.create(target, run, chosen, overwrite, executor.shared, initial)
+    return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
-def fit(run: Run, seeds: int, quiet: bool) -> bool:
-    """Before anything is written: settings that do not fit leave nothing behind, nor do more seeds
-    than a device has room for. Whether seeds are trained together; else kernels are compiled. What
-    is for the GPUs of a cluster is judged there."""
+class WarmUp(NamedTuple):
+    """Whether seeds are trained together, and what is known of their engine and evaluations."""
+
+    together: bool
+    lines: Sequence[str] = ()
+
+
+def check_and_warm_up(run: Run, seeds: int, quiet: bool) -> WarmUp:
+    """Checks settings and the device's memory and compiles kernels, before anything is written.
+    Runs for GPUs of a cluster are checked there."""
     if run.where == "ray" and run.device == "cuda":
-        return False
+        return WarmUp(False)
     elsewhere, run = run.where == "ray", alone(run)
-    prepare(run)
+    check_resources(run)
     learner: Any = learners.make_learner(run)
     try:
-        if elsewhere or not hasattr(getattr(learner, "engine", None), "together"):
+        about = learner.description
+        lines = [f"engine {about.engine}; on {about.device}", evaluator_of(run).cost(learner)]
+        together = not elsewhere and hasattr(getattr(learner, "engine", None), "together")
+        if together:
+            require_room(learner, seeds)
+            require_kernels(learner, seeds, quiet)
+        else:
             learners.warm_up(learner, quiet)
-            return False
-        require_room(learner, seeds)
-        require_kernels(learner, seeds, quiet)
-        return True
+        return WarmUp(together, [line for line in lines if line])
     finally:
         learner.close()
 
@@ -285,59 +306,68 @@ def resume_seeds(
         change = merge(settings or {}, given)
         run = changed_seeds(folder.run, change)
         require_trusted_cluster(folder.path, run, trust, change)
-        for name, step in many_of(folder).saved.items():
+        for name, step in group_of(folder).saved.items():
             if step > run.steps:
                 raise ConfigError(
                     "steps",
                     f"= {run.steps:,} is less than {name} has done, {step:,}: give a larger one.",
                 )
-        together = fit(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
+        ready = check_and_warm_up(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
         require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
         update_latest(folder.path)
-        return carry_out(folder, jobs, quiet, together, trackers)
+        return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
 def require_member_fit(folder: SeedsFolder, run: Run, change: dict[str, Any]) -> None:
     """The first seed that was saved, where who holds the state of all of them changes."""
-    if not set(HOLDING) & dotted(nested(change)).keys() or run.where == "ray":
+    if not set(STATE_HOLDERS) & dotted(nested(change)).keys() or run.where == "ray":
         return
-    many = many_of(replace(folder, run=run, changes=merge(folder.changes, change)))
-    for member in [member for member in many.members if member.name in many.saved][:1]:
-        require_fit(member.path, many.change, folder.trust)
+    group = group_of(replace(folder, run=run, changes=merge(folder.changes, change)))
+    for member in [member for member in group.members if member.name in group.saved][:1]:
+        require_fit(member.path, group.change, folder.trust)
 
 
-def many_of(folder: SeedsFolder) -> Many:
-    members = [Member(f"seed {s}", folder.run_of(s), folder.member(s)) for s in folder.seeds]
+def group_of(folder: SeedsFolder) -> RunGroup:
+    members = [GroupRun(f"seed {s}", folder.run_of(s), folder.member(s)) for s in folder.seeds]
     names = ", ".join(map(str, folder.seeds))
     if len(folder.seeds) > NAMED:
         names = f"{min(folder.seeds)} to {max(folder.seeds)}"
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
-    place = Place.of(folder.run, folder.shared and folder.run.where == "ray")
+    executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
     change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
     change.pop("address", None)
-    more: dict[str, Any] = {"place": place, "trust": folder.trust}
-    more["initial"] = kept_weights(folder.path)
-    return Many(title, "seeds", members, folder.path, again, change, **more)
+    return RunGroup(
+        title,
+        "seeds",
+        members,
+        folder.path,
+        again,
+        change,
+        executor=executor,
+        initial=kept_weights(folder.path),
+        trust=folder.trust,
+    )
 
 
-def carry_out(
+def run_seeds(
     folder: SeedsFolder,
     jobs: int,
     quiet: bool,
-    together: bool,
+    ready: WarmUp,
     trackers: Sequence[Tracker] = (),
 ) -> SeedsResult:
     callbacks = tuple(Tracker(one.name, folder.path.absolute().name) for one in trackers)
-    many, failed, known = replace(many_of(folder), callbacks=callbacks), {}, {}
-    if together:
-        stopped, failed, known = train_together(many, jobs, quiet)
+    group, failed, known = group_of(folder), {}, {}
+    group = replace(group, callbacks=callbacks, introduction=ready.lines)
+    if ready.together:
+        stopped, failed, known = train_together(group, jobs, quiet)
     else:
         reporter = reporter_of(folder.run)
-        stopped = run_many(many, jobs, quiet, lambda: reporter.progress(folder.members))
+        stopped = train_group(group, jobs, quiet, lambda: reporter.progress(folder.members))
     rows = rows_of(folder, {seed: known.get(f"seed {seed}") for seed in folder.seeds})
     summary = summarise(folder, rows)
     if not stopped:
         write_seeds_report(folder, rows, summary)
-    return SeedsResult(folder.path, folder.run, folder.seeds, summary, stopped, many.saved, failed)
+    return SeedsResult(folder.path, folder.run, folder.seeds, summary, stopped, group.saved, failed)
