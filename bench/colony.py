@@ -14,11 +14,11 @@ import numpy as np
 from measure import row
 from numba import njit
 
-from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, show_all
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, observe_all
 from tenfold.domains.durotaxis.features import observe_reference
+from tenfold.domains.durotaxis.geometry import k_smallest_reference, mark_smallest
 from tenfold.domains.durotaxis.reference import Colony, Node
 from tenfold.domains.durotaxis.rules import advance
-from tenfold.domains.durotaxis.select import k_smallest_reference, mark_smallest
 from tenfold.domains.durotaxis.setting import COMPONENTS
 
 COLONIES, NODES = 64, 50
@@ -120,7 +120,12 @@ def steps() -> list[dict[str, Any]]:
             for array, value in kept:
                 array[...] = value
             advance_all(
-                envs.rules, envs.colonies, envs.scratch, envs.action, envs.parts, envs.ending
+                envs.rules,
+                envs.colonies,
+                envs.scratch,
+                envs.action,
+                envs.component_values,
+                envs.ending,
             )
 
         def one_by_one(
@@ -132,7 +137,7 @@ def steps() -> list[dict[str, Any]]:
 
         together()
         after = one_by_one()
-        worst = float(np.abs(envs.parts - [parts for parts, _ in after]).max())
+        worst = float(np.abs(envs.component_values - [parts for parts, _ in after]).max())
         same = all(
             envs.colonies.ident[i, : len(colony.nodes)].tolist() == [n.ident for n in colony.nodes]
             and envs.colonies.parent[i, : len(colony.nodes)].tolist()
@@ -158,7 +163,7 @@ def features() -> list[dict[str, Any]]:
     objects = as_objects(envs)
 
     def together() -> None:
-        show_all(envs.rules, envs.colonies, envs.scratch, envs.obs, envs.options)
+        observe_all(envs.rules, envs.colonies, envs.scratch, envs.obs, envs.options)
 
     def naive() -> list[np.ndarray]:
         return [observe_reference(envs.setting, colony.extent, colony.nodes) for colony in objects]
@@ -234,7 +239,7 @@ def records() -> list[dict[str, Any]]:
         return made
 
     def array() -> None:
-        record_all(found, envs.component_weights, envs.parts, envs.reward)
+        record_all(found, envs.component_weights, envs.component_values, envs.reward)
 
     array()
     worst = float(np.abs(envs.reward - [record["total"] for record in dictionaries()]).max())

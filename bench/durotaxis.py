@@ -22,9 +22,9 @@ from measure import FOLDER, write
 from tenfold.core.errors import UserError
 from tenfold.core.registry import domain_of
 from tenfold.core.system import set_threads
+from tenfold.domains.durotaxis.arguments import Deployment
 from tenfold.domains.durotaxis.baselines import constant_policy, follower_policy, play
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.domains.durotaxis.deployment import Deployment
 from tenfold.domains.durotaxis.evaluation import STEADY
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.player import play as play_agent

@@ -19,7 +19,7 @@ from typing import Any
 from measure import write
 
 import tenfold as ten
-from tenfold.domains.jobshop.classics import classic, suite
+from tenfold.domains.jobshop.reading import classic, suite
 
 SAMPLES = 512
 # suite -> bars of the gap in percent, greedy and best of 512; what others reach

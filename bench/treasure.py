@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from measure import row
 
-from tenfold.domains.treasure.lanes import observe_all, step_once, step_reference
+from tenfold.domains.treasure.kernels import observe_all, step_once, step_reference
+from tenfold.domains.treasure.play import TreasureWorlds
 from tenfold.domains.treasure.rules import AGENT
-from tenfold.domains.treasure.worlds import TreasureWorlds
 
 WORLDS, PLAYED = 64, 25  # turns played before, so that treasures lie about
 SIZES = ("tenfold/TreasureSmall-v0", "tenfold/Treasure-v0(agents=5)")

@@ -5,10 +5,8 @@ and see what two players earn.
 """
 
 from tenfold.domains.treasure.api import TreasureHunt
-from tenfold.domains.treasure.play import Scripted, yardsticks
-from tenfold.domains.treasure.rules import Kind, Rules, register
-from tenfold.domains.treasure.view import save_pictures
-from tenfold.domains.treasure.worlds import TreasureWorlds
+from tenfold.domains.treasure.play import Scripted, TreasureWorlds, yardsticks
+from tenfold.domains.treasure.rules import Kind, Rules, register, save_pictures
 
 WOOD = Rules(
     height=9,

@@ -2,4 +2,15 @@
 else."""
 
 from .dynamics.public import *  # noqa: F403
-from .jobshop.public import *  # noqa: F403
+from .jobshop.instances import Instance as Instance
+from .jobshop.instances import lower_bound as lower_bound
+from .jobshop.instances import random_shop as random_shop
+from .jobshop.players import dispatch as dispatch
+from .jobshop.reading import read_instance as read_instance
+from .jobshop.reading import read_instances as read_instances
+from .jobshop.reading import suite as suite
+from .jobshop.reading import write_instance as write_instance
+from .jobshop.schedule import check_schedule as check_schedule
+from .jobshop.schedule import schedule_of_order as schedule_of_order
+from .jobshop.tables import ShopTable as ShopTable
+from .jobshop.tables import compare_players as compare_players

@@ -73,6 +73,18 @@ PARAMS: dict[str, type] = {
     "policy_delay": int,
     "smoothing": float,
     "smoothing_clip": float,
+    # of PPO
+    "lam": float,
+    "reward_scale": float,
+    "normalize_advantage": bool,
+    "clip": float,
+    "value_clip": float,
+    "value_weight": float,
+    "entropy": float,
+    "target_kl": float,
+    "minibatches": int,
+    "epochs": int,
+    "refuses_empty": bool,
 }
 SCHEDULES = ("lr", "beta", "exploration")  # four numbers each
 WHOLE_SCHEDULE = np.int64(0)  # where they begin
@@ -170,24 +182,26 @@ def note(counter, stage, began):
 
 
 @kernel(inline="always")
-def one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def one_round(store, update, act, parts, table, step, memory, acting):
     """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`. Returns an environment in which no action is allowed, or -1."""
+    three in `parts`, by the kernels `store(table, step)`, `update(table, memory)` and `act(table,
+    acting)`, each with the arrays that it needs beside the table. Returns an environment in which
+    no action is allowed, or -1."""
     a = open_table(table)
     stuck = -1
     if parts & STORE:
         began = looks(a.counter[ROUNDS])
-        store_step(table, m_obs, m_action, e_action, e_obs, e_final_obs)
+        store(table, step)
         note(a.counter, STORED, began)
     if parts & UPDATE and a.counter[DUE]:
         began = nanoseconds()
         for _ in range(a.counter[DUE]):
-            update(table, m_obs, m_action)
+            update(table, memory)
         a.counter[DUE] = 0
         a.counter[UPDATED] += nanoseconds() - began
     if parts & ACT:
         began = looks(a.counter[ROUNDS])
-        stuck = act(table, e_action, e_obs)
+        stuck = act(table, acting)
         note(a.counter, ACTED, began)
     return stuck
 
@@ -207,10 +221,19 @@ def many_rounds(play, moves, one_round, parts, most, given):
 
 
 @kernel(inline="always")
-def store_step(table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """`one_round` with a replay memory."""
+    memory, acting = (m_obs, m_action), (e_action, e_obs)
+    step = (m_obs, m_action, e_action, e_obs, e_final_obs)
+    return one_round(store_step, update, act, parts, table, step, memory, acting)
+
+
+@kernel(inline="always")
+def store_step(table, step):
     """The step just made, into the memory. Running statistics take in what is acted on next, steps
     and rounds are counted, and updates become due; none before learning starts, or where the memory
     has no rows."""
+    m_obs, m_action, e_action, e_obs, e_final_obs = step
     a = open_table(table)
     if a.m_mask.shape[1]:
         ended = a.e_terminated, a.e_truncated

@@ -97,8 +97,8 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(
     # the same simulator, no policy
     assert found["rules"]["SPT"] == 88 and found["rules"]["MWKR"] == 61
     schedule = [tuple(row) for row in found["schedule"]]
-    from tenfold.domains.jobshop.page import sections
     from tenfold.domains.jobshop.schedule import Scheduled
+    from tenfold.domains.jobshop.tables import sections
 
     assert check_schedule(read_instance("ft06"), [Scheduled(*row) for row in schedule]) == min(
         found["best_makespan"], found["greedy_makespan"]

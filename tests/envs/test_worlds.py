@@ -15,7 +15,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
 from tenfold.domains.pettingzoo.worlds import ParallelWorlds
-from tenfold.domains.treasure.worlds import TreasureWorlds
+from tenfold.domains.treasure.play import TreasureWorlds
 from tenfold.envs.adapter import Environments, Worlds
 from tenfold.envs.making import is_multiagent, known_environments, make_environments
 from tenfold.envs.scalar import ScalarEnvironments

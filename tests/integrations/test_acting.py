@@ -7,8 +7,7 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
-from tenfold.integrations.masked.drawing import draw_heads
+from tenfold.integrations.masked.acting import act_on_logits, act_on_observations, draw_heads
 from tenfold.ops.head_tables import HeadTables, some_mask
 from tenfold.ops.heads import MaskedHeads, log_prob_reference
 from tenfold.ops.mlp import RELU

@@ -21,8 +21,14 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from tenfold.integrations.rllib import FusedPPOTorchLearner, MultiHeadActionMaskRLModule
-from tenfold.integrations.rllib.learner import OUTPUTS
-from tenfold.integrations.rllib.rows import Plan, Steps, advantages, minibatch_order, steps_of
+from tenfold.integrations.rllib.learner import (
+    OUTPUTS,
+    EpisodeRows,
+    MinibatchPlan,
+    advantages,
+    minibatch_order,
+    steps_of,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*already in registry:UserWarning"),
@@ -143,16 +149,18 @@ def test_a_step_cut_by_a_time_limit_is_bootstrapped_from_its_own_last_observatio
     """By hand: r = 1, γ = 0.99, V = 5 and then 5: δ = 0.95; the same step terminated: δ = −4."""
     end = np.array([True, False, False, False])
     cut = np.array([False, False, True, False])
-    steps = Steps({}, {}, np.array([1, 0, 1, 0], np.float32), end, cut, np.float32([1, 0, 1, 0]))
+    steps = EpisodeRows(
+        {}, {}, np.array([1, 0, 1, 0], np.float32), end, cut, np.float32([1, 0, 1, 0])
+    )
     _, target = advantages(steps, np.float32([5, 7, 5, 5]), 0.99, 0.95)
     assert target[0] - 5 == pytest.approx(-4) and target[2] - 5 == pytest.approx(0.95)
 
 
 def test_minibatches_go_on_in_the_next_epoch() -> None:
     """Five rows, two epochs, minibatches of three: the second takes the end and a new beginning."""
-    order = minibatch_order(Plan(5, 2, 3, True), lambda rows: np.arange(rows)[::-1])
+    order = minibatch_order(MinibatchPlan(5, 2, 3, True), lambda rows: np.arange(rows)[::-1])
     assert order.tolist() == [[0, 1, 2], [3, 4, 4], [3, 2, 1], [0, 0, 1]]
-    whole = minibatch_order(Plan(4, 1, 4, False), np.random.permutation)
+    whole = minibatch_order(MinibatchPlan(4, 1, 4, False), np.random.permutation)
     assert whole.tolist()[0] == [0, 1, 2, 3]
 
 

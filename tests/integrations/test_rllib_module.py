@@ -14,7 +14,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from tenfold.core.errors import ConfigError
 from tenfold.integrations.rllib import MultiHeadActionMaskRLModule
-from tenfold.integrations.rllib.inputs import join_mask
+from tenfold.integrations.rllib.distribution import join_mask
 
 # acting
 

@@ -17,7 +17,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from tenfold.integrations.rllib import BulkEnvRunner
-from tenfold.integrations.rllib.acting import CompiledActing
+from tenfold.integrations.rllib.samples import CompiledActing
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-.*:UserWarning"),
@@ -209,7 +209,7 @@ def test_a_failed_step_ends_sampling_or_makes_new_environments() -> None:
 
 class Stepping(RLlibCallback):
     def on_episode_step(self, **_: Any) -> None:
-        """EvalRequest for in every step."""
+        """Asked for in every step."""
 
 
 def with_agents(config: PPOConfig) -> PPOConfig:

@@ -21,10 +21,10 @@ from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.core.system import machine_card, versions
-from tenfold.domains.durotaxis.page import sections as colony_sections
+from tenfold.domains.durotaxis.evaluation import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.recording_source import of_run
-from tenfold.domains.jobshop.page import sections as shop_sections
+from tenfold.domains.jobshop.tables import sections as shop_sections
 from tenfold.evaluation.evaluate import much_better_checkpoint
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.file_schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json

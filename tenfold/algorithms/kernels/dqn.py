@@ -29,8 +29,8 @@ from tenfold.engines.fused import (
     many_rounds,
     network_inputs,
     norm_arrays,
-    one_round,
     pack_params,
+    replay_round,
     zeros,
 )
 from tenfold.envs.control import play_all
@@ -197,8 +197,9 @@ def best_action(table, output, row, temperature, counter):
 
 
 @kernel(inline="always")
-def act(table, action, obs):
+def act(table, acting):
     """The same; also as the environments number their actions."""
+    action, obs = acting
     a = open_table(table)
     stuck = choose_actions(table, action, obs)
     for i in range(action.size):
@@ -269,8 +270,9 @@ def apply_gradient(table):
 
 
 @kernel(inline="always")
-def update(table, m_obs, m_action):
+def update(table, memory):
     """One gradient update, as the plain engine does it."""
+    m_obs, m_action = memory
     a = open_table(table)
     sums, error = a.sums, a.items[ERROR]
     draw_batch(table, a.keys[REPLAY], m_obs, m_action, a.action)
@@ -288,7 +290,7 @@ def update(table, m_obs, m_action):
 @kernel
 def dqn_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.kernels import resident_ppo_arrays as r
-from tenfold.algorithms.kernels.ppo_arrays import DRAWS
 from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays, Shape
 from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.kernels.resident_ppo_learn import (
@@ -27,6 +26,7 @@ from tenfold.algorithms.kernels.resident_ppo_learn import (
 )
 from tenfold.algorithms.kernels.resident_ppo_play import norm_scale, norm_update, play, show
 from tenfold.algorithms.ppo import PPOAgent
+from tenfold.algorithms.ppo_fused import DRAWS
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
 from tenfold.engines.device import DeviceSeeds, Room, empty_rows

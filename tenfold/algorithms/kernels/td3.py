@@ -41,7 +41,7 @@ from tenfold.engines.fused import (
     WHOLE,
     WHOLE_SCHEDULE,
     many_rounds,
-    one_round,
+    replay_round,
 )
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
@@ -104,8 +104,9 @@ def learn_policy(table):
 
 
 @kernel(inline="always")
-def update(table, m_obs, m_action):
+def update(table, memory):
     """One gradient update, as the plain engine does it."""
+    m_obs, m_action = memory
     a = open_table(table)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
@@ -145,8 +146,9 @@ def choose_actions(table, action, obs):
 
 
 @kernel(inline="always")
-def act(table, action, obs):
+def act(table, acting):
     """The same; also as the environments take them."""
+    action, obs = acting
     choose_actions(table, action, obs)
     scale_actions(table, action)
     return -1
@@ -155,7 +157,7 @@ def act(table, action, obs):
 @kernel
 def td3_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel

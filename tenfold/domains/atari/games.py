@@ -120,18 +120,18 @@ class AtariEnv(gym.Env[np.ndarray, int]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         obs, info = self.ale.reset(seed=None if seed is None else np.array([seed]))
-        return self.seen(obs), {"lives": int(info["lives"][0])}
+        return self.to_image(obs), {"lives": int(info["lives"][0])}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if not self.action_space.contains(action):  # ALE would wait for ever
             raise ValueError(f"there is no action {action}, only {self.action_space}")
         obs, score, over, cut, info = self.ale.step(np.array([action], np.int64))
-        seen = self.seen(obs)
+        to_image = self.to_image(obs)
         ended = bool(over[0])
         lives = {"lives": int(info["lives"][0])}
-        return seen, float(score[0]), ended, bool(cut[0]) and not ended, lives
+        return to_image, float(score[0]), ended, bool(cut[0]) and not ended, lives
 
-    def seen(self, obs: np.ndarray) -> np.ndarray:
+    def to_image(self, obs: np.ndarray) -> np.ndarray:
         self.image = obs[0].reshape(self.game.shape).copy()
         return self.image
 
@@ -153,8 +153,10 @@ class AtariEnvironments(Environments):
         with make_errors(name, ident):
             self.game = Game(**arguments)
             self.ale = self.game.make(num_envs, self.game.threads)
-        seen = gym.spaces.Box(0, 255, self.game.shape, np.uint8)
-        super().__init__(name, num_envs, seed, seen, self.ale.single_action_space, first)
+        observation_space = gym.spaces.Box(0, 255, self.game.shape, np.uint8)
+        super().__init__(
+            name, num_envs, seed, observation_space, self.ale.single_action_space, first
+        )
         # of the current games; grows by doubling
         self.actions = np.zeros((num_envs, 1024), np.int64)
         self.lives = np.zeros(num_envs, np.int64)
@@ -210,10 +212,10 @@ class AtariEnvironments(Environments):
         longest, followed = int(lengths.max()), True
         while self.actions.shape[1] < longest:
             self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
-        for i, own in enumerate(lengths.tolist()):
-            taken = state["actions"][i, :own]
-            require_possible(taken, self.action_space, self.place(i))
-            self.actions[i, :own] = taken
+        for i, length in enumerate(lengths.tolist()):
+            actions = state["actions"][i, :length]
+            require_possible(actions, self.action_space, self.place(i))
+            self.actions[i, :length] = actions
         for left in range(longest, 0, -1):
             begins = lengths == left
             if begins.any():

@@ -29,7 +29,7 @@ class Durotaxis(Domain):
     flags = ("substrate", "size", "nodes", "deterministic")
 
     def resolve_paths(self, env: str) -> str:
-        from tenfold.domains.durotaxis.deployment import resolve_substrate
+        from tenfold.domains.durotaxis.arguments import resolve_substrate
 
         return resolve_substrate(env)
 
@@ -58,10 +58,10 @@ class Durotaxis(Domain):
         )
 
     def deploy(self, env: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        from tenfold.domains.durotaxis.deployment import Deployment
+        from tenfold.domains.durotaxis.arguments import Deployment
 
-        there = Deployment.of(options)
-        return there.env(env), {"eval_policy": "greedy"} if there.deterministic else {}
+        deployment = Deployment.of(options)
+        return deployment.env(env), {"eval_policy": "greedy"} if deployment.deterministic else {}
 
     def evaluate(self, played: Any) -> dict[str, Any]:
         from tenfold.domains.durotaxis.evaluation import evaluate
@@ -69,9 +69,9 @@ class Durotaxis(Domain):
         return evaluate(played)
 
     def film(self, played: Any) -> Path:
-        from tenfold.domains.durotaxis.evaluation import tables_of
+        from tenfold.domains.durotaxis.evaluation import tables_folder
 
-        return tables_of(played) / "colony.gif"
+        return tables_folder(played) / "colony.gif"
 
     def lines(self, found: dict[str, Any]) -> list[str]:
         from tenfold.domains.durotaxis.evaluation import lines
@@ -89,7 +89,9 @@ class Durotaxis(Domain):
         return lines_of_seeds(list(members.values()))
 
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
-        from tenfold.domains.durotaxis.page import sections
+        if not any(path.glob("eval/*/paths.png")):
+            return []  # without importing compiled code
+        from tenfold.domains.durotaxis.evaluation import sections
 
         return sections(path)
 

@@ -14,10 +14,10 @@ from tenfold.domains.durotaxis import COLONY
 from tenfold.domains.durotaxis.colonies import (
     DurotaxisEnvironments,
     action_space,
-    complaint,
+    find_masked_choice,
+    masked_choice_message,
     observation_space,
-    refusal,
-    show,
+    observe_one,
 )
 from tenfold.domains.durotaxis.features import EDGE, GRAPH, NODE, graph_size
 from tenfold.domains.durotaxis.rules import advance, begin
@@ -26,7 +26,7 @@ from tenfold.domains.durotaxis.setting import (
     DELETE,
     SPAWN,
     Component,
-    Ending,
+    EndReason,
     Setting,
     read_setting,
 )
@@ -54,13 +54,13 @@ def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
 
 def flat_actions(action: Any, colonies: int) -> np.ndarray:
     """Actions of the space, or of as many as there are colonies, in one or in a list, as rows;
-    `take` refuses other sizes."""
+    `set_actions` refuses other sizes."""
     if isinstance(action, list | tuple) and action and all(isinstance(one, dict) for one in action):
         return np.concatenate([flat_actions(one, 1) for one in action])
     try:
-        parts = [action["choice"], action["spawn"]] if isinstance(action, dict) else [action]
+        columns = [action["choice"], action["spawn"]] if isinstance(action, dict) else [action]
         return np.concatenate(
-            [np.reshape(np.asarray(part, np.float64), (colonies, -1)) for part in parts], axis=1
+            [np.reshape(np.asarray(part, np.float64), (colonies, -1)) for part in columns], axis=1
         )
     except (KeyError, TypeError, ValueError):
         raise EnvironmentFault(
@@ -80,8 +80,8 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
     component_names = COMPONENTS
 
-    def __init__(self, render_mode: str | None = None, **asked: Any) -> None:
-        self.setting = setting = read_setting(**asked)
+    def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
+        self.setting = setting = read_setting(**arguments)
         self.observation_space, self.action_space = (
             observation_space(setting),
             action_space(setting),
@@ -98,50 +98,65 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         super().reset(seed=seed)
         inner = self.inner
         # a stream's seed has 64 bits
-        own = seed if seed is not None and seed < 2**64 else int(self.np_random.integers(2**31))
-        begin(inner.rules, inner.colonies, 0, np.uint64(own))
-        inner.parts[:] = 0
+        episode_seed = (
+            seed if seed is not None and seed < 2**64 else int(self.np_random.integers(2**31))
+        )
+        begin(inner.rules, inner.colonies, 0, np.uint64(episode_seed))
+        inner.component_values[:] = 0
         self.over, self.heat = False, None
-        self.history = [trajectory_row(inner.rules, inner.colonies, 0, None, 0.0, inner.parts[0])]
-        return self.seen(), self.info()
+        self.history = [
+            trajectory_row(inner.rules, inner.colonies, 0, None, 0.0, inner.component_values[0])
+        ]
+        return self.observe(), self.info()
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         if self.over:
             raise EnvironmentFault(f"This episode of {COLONY} is over: call reset() to begin one.")
         inner = self.inner
-        inner.take(flat_actions(action, 1))
-        node = refusal(inner.rules, int(inner.colonies.nodes[0]), inner.action[0], inner.options[0])
+        inner.set_actions(flat_actions(action, 1))
+        node = find_masked_choice(
+            inner.rules, int(inner.colonies.nodes[0]), inner.action[0], inner.options[0]
+        )
         if node >= 0:
             raise EnvironmentFault(
-                f"{COLONY}: {complaint(node, inner.action[0, node], inner.options[0])}"
+                f"{COLONY}: {masked_choice_message(node, inner.action[0, node], inner.options[0])}"
             )
-        taken = self.mean_action()
-        ending = Ending(
-            advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.parts[0])
+        mean_action = self.mean_action()
+        ending = EndReason(
+            advance(
+                inner.rules,
+                inner.colonies,
+                0,
+                inner.action[0],
+                inner.scratch,
+                inner.component_values[0],
+            )
         )
-        reward = float(inner.component_weights @ inner.parts[0])
-        self.over = ending is not Ending.NONE
+        reward = float(inner.component_weights @ inner.component_values[0])
+        self.over = ending is not EndReason.NONE
         self.history.append(
-            trajectory_row(inner.rules, inner.colonies, 0, taken, reward, inner.parts[0])
+            trajectory_row(
+                inner.rules, inner.colonies, 0, mean_action, reward, inner.component_values[0]
+            )
         )
         more: dict[str, Any] = {}
         if self.over:
             more = {
                 "ending": ending.name.lower(),
-                "success": ending is Ending.GOAL,
+                "success": ending is EndReason.GOAL,
                 "trajectory": Trajectory.of(self.history),
             }
         return (
-            self.seen(),
+            self.observe(),
             reward,
-            self.over and ending is not Ending.TIME,
-            ending is Ending.TIME,
+            self.over and ending is not EndReason.TIME,
+            ending is EndReason.TIME,
             self.info() | more,
         )
 
-    def seen(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         inner = self.inner
-        show(inner.rules, inner.colonies, 0, inner.scratch, inner.obs[0], inner.options[0])
+        observe_one(inner.rules, inner.colonies, 0, inner.scratch, inner.obs[0], inner.options[0])
         return read_row(self.setting, inner.obs[0])
 
     def mean_action(self) -> np.ndarray:
@@ -169,7 +184,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         return picture(rules, colonies, 0, trail, self.heat)
 
     def info(self) -> dict[str, Any]:
-        components = {c.name.lower(): float(self.inner.parts[0, c]) for c in Component}
+        components = {c.name.lower(): float(self.inner.component_values[0, c]) for c in Component}
         mask = {MASK: self.inner.options[0].copy()} if self.inner.mask is not None else {}
         return {"components": components, "nodes": int(self.inner.colonies.nodes[0])} | mask
 
@@ -182,9 +197,9 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
-    def __init__(self, num_envs: int = 1, render_mode: str | None = None, **asked: Any) -> None:
+    def __init__(self, num_envs: int = 1, render_mode: str | None = None, **arguments: Any) -> None:
         self.num_envs, self.render_mode = num_envs, render_mode
-        self.setting = setting = read_setting(**asked)
+        self.setting = setting = read_setting(**arguments)
         self.single_observation_space, self.single_action_space = (
             observation_space(setting),
             action_space(setting),
@@ -198,7 +213,7 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.inner.begin(int(self.np_random.integers(2**31)) if seed is None else seed)
-        return self.seen(self.inner.obs), self.info()
+        return self.observe(self.inner.obs), self.info()
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         inner = self.inner
@@ -208,29 +223,35 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
             final = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(ended):
                 final[i] = read_row(self.setting, inner.final_obs[i])
-            endings = np.array([Ending(e).name.lower() for e in inner.ending])
-            told = {"final_obs": final, "ending": endings, "success": inner.ending == Ending.GOAL}
-            info |= told | {f"_{key}": ended.copy() for key in told}
+            endings = np.array([EndReason(e).name.lower() for e in inner.ending])
+            final_info = {
+                "final_obs": final,
+                "ending": endings,
+                "success": inner.ending == EndReason.GOAL,
+            }
+            info |= final_info | {f"_{key}": ended.copy() for key in final_info}
         return (
-            self.seen(inner.obs),
+            self.observe(inner.obs),
             inner.reward.copy(),
             inner.terminated.copy(),
             inner.truncated.copy(),
             info,
         )
 
-    def seen(self, rows: np.ndarray) -> dict[str, Any]:
-        each = [read_row(self.setting, row) for row in rows]
+    def observe(self, rows: np.ndarray) -> dict[str, Any]:
+        observations = [read_row(self.setting, row) for row in rows]
         return {
-            "colony": np.stack([one["colony"] for one in each]),
-            "graph": tuple(one["graph"] for one in each),
+            "colony": np.stack([one["colony"] for one in observations]),
+            "graph": tuple(one["graph"] for one in observations),
         }
 
     def info(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
-            "components": {c.name.lower(): self.inner.parts[:, c].copy() for c in Component}
+        values: dict[str, Any] = {
+            "components": {
+                c.name.lower(): self.inner.component_values[:, c].copy() for c in Component
+            }
         }
-        told |= {"nodes": self.inner.colonies.nodes.copy()} | (
+        values |= {"nodes": self.inner.colonies.nodes.copy()} | (
             {} if self.inner.mask is None else {MASK: self.inner.mask.copy()}
         )
-        return told | {f"_{key}": np.ones(self.num_envs, np.bool_) for key in told}
+        return values | {f"_{key}": np.ones(self.num_envs, np.bool_) for key in values}

@@ -13,7 +13,7 @@ import numpy as np
 from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments
 from tenfold.domains.durotaxis.features import NODE, NodeFeature, graph_size
-from tenfold.domains.durotaxis.setting import DELETE, HIGH, LOW, REST, SPAWN, Ending
+from tenfold.domains.durotaxis.setting import DELETE, HIGH, LOW, REST, SPAWN, EndReason
 from tenfold.evaluation.player import Score
 
 Policy = Callable[[DurotaxisEnvironments, int], np.ndarray]
@@ -50,10 +50,10 @@ def random_policy(seed: int = 0, around_half: float = 0.5) -> Policy:
             return LOW + (HIGH - LOW) * u
         nodes = envs.setting.max_nodes
         options = envs.mask.reshape(envs.num_envs, nodes, CHOICES)
-        wanted = np.floor(u[:, :nodes] * options.sum(-1))  # the so-many-th of those allowed
-        chosen = (options.cumsum(-1) <= wanted[..., None]).sum(-1)
+        rank = np.floor(u[:, :nodes] * options.sum(-1))  # the so-many-th of those allowed
+        choice = (options.cumsum(-1) <= rank[..., None]).sum(-1)
         numbers = envs.low + (envs.high - envs.low) * u[:, nodes:]
-        return np.concatenate([np.where(options.any(-1), chosen, REST), numbers], 1)
+        return np.concatenate([np.where(options.any(-1), choice, REST), numbers], 1)
 
     return act
 
@@ -74,9 +74,9 @@ def idle_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
 def follower_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
     """Far spawns, steered by the gradient at the right-most nodes; so many deletions that the
     population is near its target."""
-    nodes, there = nodes_of(envs)
+    nodes, is_node = nodes_of(envs)
     width = envs.colonies.extent[:, :1].astype(nodes.dtype)
-    x = np.where(there, nodes[..., NodeFeature.X] * width, -np.inf)
+    x = np.where(is_node, nodes[..., NodeFeature.X] * width, -np.inf)
     weight = np.exp((x - x.max(1, keepdims=True)) / FRONT)
     gradient = (weight * nodes[..., NodeFeature.GY]).sum(1) / weight.sum(1)
     return whole_colony(
@@ -108,8 +108,8 @@ def whole_colony(
     numbers = np.concatenate([rest, theta[:, None]], 1)
     if envs.mask is None:
         return np.concatenate([ratio[:, None], numbers], 1)
-    nodes, there = nodes_of(envs)
-    x = np.where(there, nodes[..., NodeFeature.X], np.inf)
+    nodes, is_node = nodes_of(envs)
+    x = np.where(is_node, nodes[..., NodeFeature.X], np.inf)
     rank = x.argsort(1, kind="stable").argsort(1)
     removed = rank < np.round(ratio * envs.obs[:, 0])[:, None]
     full = envs.obs[:, :1] >= envs.setting.max_nodes
@@ -134,9 +134,9 @@ def play(
         for episode in envs.finished:
             i = episode.env
             if left[i]:
-                ending = Ending(envs.ending[i]).name.lower()
-                told = {"ending": ending, "success": episode.success, "discounted": running[i]}
-                score.infos.append(told)
+                ending = EndReason(envs.ending[i]).name.lower()
+                info = {"ending": ending, "success": episode.success, "discounted": running[i]}
+                score.infos.append(info)
                 score.returns.append(episode.ret)
                 score.lengths.append(episode.length)
                 left[i] -= 1

@@ -24,7 +24,7 @@ from tenfold.domains.durotaxis.setting import (
     LOW,
     REST,
     SPAWN,
-    Ending,
+    EndReason,
     Setting,
     make_colonies,
     make_scratch,
@@ -36,7 +36,7 @@ from tenfold.envs.arguments import split_name
 CHOICES = 3
 SEED_SHIFT = np.uint64(64 - SEED_BITS)
 LARGE = 1e6  # beyond all features on substrates of any size, and the same for all of them
-GOAL, TIME = int(Ending.GOAL), int(Ending.TIME)
+GOAL, TIME = int(EndReason.GOAL), int(EndReason.TIME)
 
 
 def observation_space(setting: Setting) -> spaces.Dict:
@@ -80,7 +80,7 @@ def allow(rules, n, mask):
 
 
 @kernel
-def refusal(rules, n, action, mask):
+def find_masked_choice(rules, n, action, mask):
     """The first node whose choice is masked, or −1."""
     if rules.by_node:
         for j in range(n):
@@ -94,23 +94,23 @@ def refusal(rules, n, action, mask):
 
 
 @kernel
-def show(rules, c, i, scratch, obs, mask):
+def observe_one(rules, c, i, scratch, obs, mask):
     observe(rules, c, i, scratch, obs)
     if rules.by_node:
         allow(rules, c.nodes[i], mask)
 
 
 @kernel
-def show_all(rules, c, scratch, obs, mask):
+def observe_all(rules, c, scratch, obs, mask):
     for i in range(len(obs)):
-        show(rules, c, i, scratch, obs[i], mask[i])
+        observe_one(rules, c, i, scratch, obs[i], mask[i])
 
 
 @kernel
 def begin_all(rules, c, scratch, keys, episode, obs, mask):
     for i in range(len(keys)):
         begin(rules, c, i, draw_bits(keys[i], episode[i]) >> SEED_SHIFT)
-    show_all(rules, c, scratch, obs, mask)
+    observe_all(rules, c, scratch, obs, mask)
 
 
 @kernel
@@ -141,32 +141,32 @@ def play_all(
     before any colony moves: the result is then −1 − (i · max_nodes + j).
     """
     for i in range(len(keys)):
-        j = refusal(rules, c.nodes[i], action[i], mask[i])
+        j = find_masked_choice(rules, c.nodes[i], action[i], mask[i])
         if j >= 0:
             return -1 - (i * rules.max_nodes + j)
     ended = 0
     for i in range(len(keys)):
-        found = advance(rules, c, i, action[i], scratch, components[i])
+        end = advance(rules, c, i, action[i], scratch, components[i])
         total = 0.0
         for k in range(len(weights)):
             total += weights[k] * components[i, k]
-        reward[i], ending[i] = total, found
+        reward[i], ending[i] = total, end
         ret[i] += total
-        truncated[i] = found == TIME
-        terminated[i] = found != 0 and found != TIME
-        if found:
+        truncated[i] = end == TIME
+        terminated[i] = end != 0 and end != TIME
+        if end:
             observe(rules, c, i, scratch, final_obs[i])
             last[ended, 0], last[ended, 1], last[ended, 2], last[ended, 3] = (
                 i,
                 ret[i],
                 c.step[i],
-                found,
+                end,
             )
             ended += 1
             episode[i] += 1
             ret[i] = 0.0
             begin(rules, c, i, draw_bits(keys[i], episode[i]) >> SEED_SHIFT)
-        show(rules, c, i, scratch, obs[i], mask[i])
+        observe_one(rules, c, i, scratch, obs[i], mask[i])
     return ended
 
 
@@ -176,7 +176,7 @@ class DurotaxisEnvironments(Environments):
     Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E,
     max_nodes + 4·max_nodes] in mode nodes, choices first, as `PolicyActions.for_env` gives them;
     numbers outside their ranges are clipped, rows without a node ignored. `components` [E, K] are
-    the last step's parts of `reward`, `ending` [E] why an episode ended (`Ending`). `mask` [E,
+    the last step's parts of `reward`, `ending` [E] why an episode ended (`EndReason`). `mask` [E,
     3·max_nodes] in mode nodes is all False for rows without a node.
     """
 
@@ -203,7 +203,7 @@ class DurotaxisEnvironments(Environments):
             else np.tile(self.setting.fixed, (num_envs, 1))
         )
         self.choices, self.low, self.high = flat_limits(self.setting)
-        self.components = self.parts = np.zeros((num_envs, len(COMPONENTS)), np.float32)
+        self.components = self.component_values = np.zeros((num_envs, len(COMPONENTS)), np.float32)
         self.component_weights = self.setting.component_weights
         self.length, self.episode = self.colonies.step, np.zeros(num_envs, np.int64)
         self.ret, self.last, self.ending = (
@@ -225,7 +225,7 @@ class DurotaxisEnvironments(Environments):
             self.obs,
             self.final_obs,
             self.options,
-            self.parts,
+            self.component_values,
             self.reward,
             self.terminated,
             self.truncated,
@@ -239,7 +239,7 @@ class DurotaxisEnvironments(Environments):
         """Every lane at the first of its episodes of this seed."""
         self.keys = [key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)]
         self.streams[:] = self.keys
-        self.episode[:], self.ret[:], self.parts[:] = 0, 0.0, 0.0
+        self.episode[:], self.ret[:], self.component_values[:] = 0, 0.0, 0.0
         begin_all(
             self.rules,
             self.colonies,
@@ -254,18 +254,18 @@ class DurotaxisEnvironments(Environments):
         """One step of every colony. A masked choice or a number that is none is an error, and
         nothing has moved then."""
         self.begin_rounds()
-        self.take(actions)
+        self.set_actions(actions)
         self.end_rounds(play_all(*self.lanes))
 
-    def take(self, actions: np.ndarray) -> None:
-        choices, told = self.choices, self.choices + len(self.low)
-        shape = (self.num_envs, told)
+    def set_actions(self, actions: np.ndarray) -> None:
+        choices, columns = self.choices, self.choices + len(self.low)
+        shape = (self.num_envs, columns)
         if actions.shape != shape:
             raise EnvironmentFault(
                 f"{self.name}: actions of the shape {actions.shape} do not fit {shape}."
             )
         self.action[:, :choices] = actions[:, :choices]
-        np.clip(actions[:, choices:], self.low, self.high, out=self.action[:, choices:told])
+        np.clip(actions[:, choices:], self.low, self.high, out=self.action[:, choices:columns])
         if not np.isfinite(self.action).all():
             i = int(np.argmin(np.isfinite(self.action).all(1)))
             raise EnvironmentFault(
@@ -281,9 +281,8 @@ class DurotaxisEnvironments(Environments):
             ]
         elif ended < 0:
             i, j = divmod(-1 - ended, self.setting.max_nodes)
-            raise EnvironmentFault(
-                f"{self.place(i, later=1)}: {complaint(j, self.action[i, j], self.options[i])}"
-            )
+            why = masked_choice_message(j, self.action[i, j], self.options[i])
+            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def state(self) -> dict[str, np.ndarray]:
         return super().state() | {"grid": self.rules.grid.copy()}
@@ -300,15 +299,15 @@ class DurotaxisEnvironments(Environments):
         return super().restore({"extent": self.colonies.extent.copy()} | state)
 
     def see_again(self) -> None:
-        show_all(self.rules, self.colonies, self.scratch, self.obs, self.options)
+        observe_all(self.rules, self.colonies, self.scratch, self.obs, self.options)
 
 
-def complaint(node: int, choice: float, options: np.ndarray) -> str:
+def masked_choice_message(node: int, choice: float, options: np.ndarray) -> str:
     names = ("spawn", "rest", "delete")
     legal = ", ".join(
         name
         for name, may in zip(names, options[CHOICES * node : CHOICES * (node + 1)], strict=True)
         if may
     )
-    told = names[int(choice)] if choice in range(CHOICES) else f"{choice:g}"
-    return f"node {node} may not choose {told}: its options are {legal}."
+    choice_name = names[int(choice)] if choice in range(CHOICES) else f"{choice:g}"
+    return f"node {node} may not choose {choice_name}: its options are {legal}."

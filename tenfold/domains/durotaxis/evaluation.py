@@ -11,6 +11,7 @@ import numpy as np
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.durotaxis.api import DurotaxisEnv
+from tenfold.domains.durotaxis.arguments import Deployment
 from tenfold.domains.durotaxis.baselines import (
     constant_policy,
     follower_policy,
@@ -18,16 +19,16 @@ from tenfold.domains.durotaxis.baselines import (
     random_policy,
 )
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.domains.durotaxis.deployment import Deployment
-from tenfold.domains.durotaxis.extent import Extent
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
-from tenfold.domains.durotaxis.substrate import Ground, Kind
+from tenfold.domains.durotaxis.substrate import Extent, Ground, SubstrateKind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.evaluation.player import Score
 from tenfold.runs.charts import as_png, new_figure
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
+from tenfold.runs.page import Section, image, paragraph, table
 from tenfold.runs.storage import replace_file
 
 # far to the right, the population kept: the best constant action on monotone substrates
@@ -37,24 +38,25 @@ PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
 
 
-def words_of(played: EvaluatedRun) -> str:
+def deployment_name(played: EvaluatedRun) -> str:
     """Where it was tried."""
-    return Deployment.of(played.options).words
+    return Deployment.of(played.options).description
 
 
-def tables_of(played: EvaluatedRun) -> Path:
+def tables_folder(played: EvaluatedRun) -> Path:
     """The folder of tables and pictures: one for every checkpoint, place, seed and number of
     episodes, so that none are written over those of another."""
-    words = (
-        f"{words_of(played)}, step {played.step}, seed {played.seed}, {played.episodes} episodes"
+    name = (
+        f"{deployment_name(played)}, step {played.step}, seed {played.seed}, "
+        f"{played.episodes} episodes"
     )
-    return played.path / "eval" / re.sub(r"[^\w.]+", "-", words).strip("-.")
+    return played.path / "eval" / re.sub(r"[^\w.]+", "-", name).strip("-.")
 
 
 def evaluate(played: EvaluatedRun) -> dict[str, Any]:
     """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
     which several seeds share; with the trajectory of every episode into the folder of tables."""
-    score, folder = played.score, tables_of(played)
+    score, folder = played.score, tables_folder(played)
     trajectories = [info["trajectory"] for info in score.infos if "trajectory" in info]
     if len(trajectories) < score.episodes:
         raise UserError(
@@ -62,10 +64,10 @@ def evaluate(played: EvaluatedRun) -> dict[str, Any]:
         )
     known = played.first.get("yardsticks", {})
     scripted = {name: rate for name, rate in known.items() if name != "untrained"}
-    untrained = successes(played.play(played.untrained()))
+    untrained = success_scores(played.play(played.untrained()))
     endings = [info["ending"] for info in score.infos]
-    found: dict[str, Any] = {
-        **successes(score),
+    result: dict[str, Any] = {
+        **success_scores(score),
         "endings": {
             ending: endings.count(ending) / len(endings) for ending in sorted(set(endings))
         },
@@ -89,18 +91,18 @@ def evaluate(played: EvaluatedRun) -> dict[str, Any]:
             trajectories, endings, score.infos, score.lengths, score.returns, strict=True
         )
     ]
-    tables = {**described(played), **found, "each": episodes}
+    tables = {**evaluation_metadata(played), **result, "each": episodes}
     replace_file(folder / "episodes.json", json.dumps(tables, indent=1, allow_nan=False).encode())
     replace_file(folder / "paths.png", as_png(paths_figure(played, trajectories, endings)))
-    return found
+    return result
 
 
-def described(played: EvaluatedRun) -> dict[str, Any]:
+def evaluation_metadata(played: EvaluatedRun) -> dict[str, Any]:
     """What was evaluated."""
     setting = read_setting(**split_name(played.env)[1])
     return {
         "env": played.env,
-        "where": words_of(played),
+        "where": deployment_name(played),
         "checkpoint": played.checkpoint,
         "step": played.step,
         "seed": played.seed,
@@ -111,7 +113,7 @@ def described(played: EvaluatedRun) -> dict[str, Any]:
     }
 
 
-def successes(score: Score) -> dict[str, Any]:
+def success_scores(score: Score) -> dict[str, Any]:
     return {
         "success_rate": score.success_rate,
         "steps_to_goal": score.steps_to_goal,
@@ -119,11 +121,11 @@ def successes(score: Score) -> dict[str, Any]:
     }
 
 
-def pooled(each: list[dict[str, Any]]) -> dict[str, Any]:
+def pool_scores(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Successes of several policies as if one had played all of their episodes."""
-    won = [own["success_rate"] * own["episodes"] for own in each]
-    steps = sum(n * own["steps_to_goal"] for n, own in zip(won, each, strict=True) if n)
-    episodes = sum(own["episodes"] for own in each)
+    won = [result["success_rate"] * result["episodes"] for result in results]
+    steps = sum(n * result["steps_to_goal"] for n, result in zip(won, results, strict=True) if n)
+    episodes = sum(result["episodes"] for result in results)
     return {
         "success_rate": sum(won) / episodes,
         "steps_to_goal": steps / sum(won) if sum(won) else None,
@@ -139,23 +141,23 @@ def mean_numbers(trajectory: np.ndarray) -> dict[str, float | None]:
         column[~np.isnan(column)] for column in trajectory[1:, first : first + len(ACTIONS)].T
     ]
     return {
-        name: float(own.mean()) if own.size else None
-        for name, own in zip(ACTIONS, columns, strict=True)
+        name: float(column.mean()) if column.size else None
+        for name, column in zip(ACTIONS, columns, strict=True)
     }
 
 
 def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     """Random actions, a constant one and the scripted follower of gradients, on YARDSTICK episodes
     each."""
-    asked = split_name(env)[1]
-    if asked.get("learn") == "delete_ratio":
+    arguments = split_name(env)[1]
+    if arguments.get("learn") == "delete_ratio":
         policies = {"constant": constant_policy(STEADY[:1])}
     else:
         policies = {"random": random_policy(seed), "follower": follower_policy}
-        if asked.get("mode", "ratio") == "ratio":
+        if arguments.get("mode", "ratio") == "ratio":
             policies["constant"] = constant_policy(STEADY)
     return {
-        name: successes(play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK))
+        name: success_scores(play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK))
         for name, policy in policies.items()
     }
 
@@ -166,26 +168,28 @@ def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: 
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import FuncNorm, ListedColormap
 
-    shown = min(PANELS, len(trajectories))
-    rows = -(-shown // 2)
+    panel_count = min(PANELS, len(trajectories))
+    rows = -(-panel_count // 2)
     figure = new_figure(10, 2.8 * rows + 0.4)
     stage = DurotaxisEnv(**split_name(played.env)[1])
     rules, colonies = stage.inner.rules, stage.inner.colonies
     grounds, names, goals = [], [], []
-    for own in episode_seeds(played.seed, Purpose.EVALUATE, shown):
-        stage.reset(seed=own)
+    for episode_seed in episode_seeds(played.seed, Purpose.EVALUATE, panel_count):
+        stage.reset(seed=episode_seed)
         grounds.append(field(rules, colonies, 0).copy())
         goals.append(float(colonies.extent[0, Extent.GOAL]))
         names.append(
-            Kind(int(colonies.ground[0, Ground.KIND])).name.lower().replace("grid", "own substrate")
+            SubstrateKind(int(colonies.ground[0, Ground.KIND]))
+            .name.lower()
+            .replace("grid", "own substrate")
         )
     most = max(float(ground.max()) for ground in grounds) or 1.0
     # as `brightness`, but one for all panels
     scale = FuncNorm((lambda i: np.log1p(np.maximum(i, 0)), np.expm1), 0, most)
     colours = ListedColormap(coloured(np.linspace(0, 1, 256)) / 255)
     panels = []
-    for place, (ground, name, path) in enumerate(zip(grounds, names, trajectories, strict=False)):
-        axes, (height, width) = figure.add_subplot(rows, 2, place + 1), ground.shape
+    for number, (ground, name, path) in enumerate(zip(grounds, names, trajectories, strict=False)):
+        axes, (height, width) = figure.add_subplot(rows, 2, number + 1), ground.shape
         axes.imshow(
             ground,
             colours,
@@ -195,9 +199,9 @@ def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: 
             origin="lower",
         )
         axes.plot(path[:, 2], path[:, 3], ".-", color="tab:red", markersize=3)
-        axes.axvline(goals[place], color="white", linewidth=0.8)
+        axes.axvline(goals[number], color="white", linewidth=0.8)
         axes.set(
-            title=f"episode {place}, {name}: {endings[place]} after {len(path) - 1} steps",
+            title=f"episode {number}, {name}: {endings[number]} after {len(path) - 1} steps",
             xlim=(0, width),
             ylim=(0, height),
             xlabel="x",
@@ -213,34 +217,35 @@ def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: 
         ticks=[tick for tick in TICKS if tick <= most],
     )
     figure.suptitle(
-        f"{words_of(played)}, checkpoint of step {played.step:,}, {played.policy}", fontsize=10
+        f"{deployment_name(played)}, checkpoint of step {played.step:,}, {played.policy}",
+        fontsize=10,
     )
     return figure
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(result: dict[str, Any]) -> list[str]:
     """For a terminal."""
     return [
-        *beside(found, found["yardsticks"]),
-        f"  ended by {shares(found['endings'])}",
-        f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png",
+        *success_lines(result, result["yardsticks"]),
+        f"  ended by {shares(result['endings'])}",
+        f"  tables   {result['folder']}: trajectories.csv, episodes.json, paths.png",
     ]
 
 
 def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
     """All seeds' episodes together."""
-    untrained = pooled([found["yardsticks"]["untrained"] for found in members])
+    untrained = pool_scores([result["yardsticks"]["untrained"] for result in members])
     return [
-        *beside(pooled(members), members[0]["yardsticks"] | {"untrained": untrained}),
-        "  tables   " + "\n           ".join(found["folder"] for found in members),
+        *success_lines(pool_scores(members), members[0]["yardsticks"] | {"untrained": untrained}),
+        "  tables   " + "\n           ".join(result["folder"] for result in members),
     ]
 
 
-def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
+def success_lines(result: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
     """Successes of the trained policy and of those that it must be better than, and over how many
     episodes each."""
     lines = ["  reached the goal"]
-    for name, own in {"trained": found, **others}.items():
+    for name, own in {"trained": result, **others}.items():
         steps = "" if own["steps_to_goal"] is None else f"{own['steps_to_goal']:6.1f} steps"
         lines.append(
             f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes"
@@ -250,3 +255,58 @@ def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str
 
 def shares(endings: dict[str, float]) -> str:
     return ", ".join(f"{ending} {share:.0%}" for ending, share in endings.items())
+
+
+# what a run's page shows of an evaluation
+
+
+AGAIN = "`tenfold eval` writes it anew"
+SUCCESSES: dict[Any, Schema] = {
+    "success_rate": NUMBER,
+    "episodes": WHOLE,
+    "steps_to_goal": maybe(NUMBER),
+}
+EPISODES_JSON: Schema = {  # what `tenfold eval` leaves in episodes.json
+    **SUCCESSES,
+    "where": TEXT,
+    "step": WHOLE,
+    "seed": WHOLE,
+    "policy": TEXT,
+    "rounding": TEXT,
+    "yardsticks": {...: SUCCESSES},
+}
+
+
+def sections(path: Path) -> list[Section]:
+    return [evaluation_section(picture) for picture in sorted(path.glob("eval/*/paths.png"))]
+
+
+def evaluation_section(drawn: Path) -> Section:
+    """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one
+    for the run's result."""
+    try:
+        result = read_json(drawn.parent / "episodes.json", EPISODES_JSON, AGAIN)
+    except UserError as error:
+        return Section("", paragraph(error))
+    untrained = not result["step"]
+    title = (
+        f"Evaluation: {result['where']}, checkpoint of step "
+        f"{result['step']:,}{' (untrained)' if untrained else ''}, seed {result['seed']}, "
+        f"{result['episodes']} episodes"
+    )
+    cells = {
+        "policy": result["policy"],
+        "rounding of deletions": result["rounding"],
+        "untrained (step 0)" if untrained else "trained": summary(result),
+        **{name: summary(score) for name, score in result["yardsticks"].items()},
+    }
+    picture = image(drawn.read_bytes(), "the centroid's way through several episodes")
+    return Section(title, table(cells) + picture)
+
+
+def summary(score: dict[str, Any]) -> str:
+    """How many episodes reached the goal, and in how many steps."""
+    steps = score["steps_to_goal"]
+    return f"success {score['success_rate']:.1%} of {score['episodes']} episodes" + (
+        "" if steps is None else f", {steps:.1f} steps to the goal"
+    )

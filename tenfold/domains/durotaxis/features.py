@@ -14,15 +14,15 @@ import numpy as np
 
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.kernels import kernel
-from tenfold.domains.durotaxis.rules import find_parents
-from tenfold.domains.durotaxis.setting import REACH, Setting
-from tenfold.domains.durotaxis.shape import (
+from tenfold.domains.durotaxis.geometry import (
     cut,
     find_hull,
     hops_reference,
     hull_reference,
     sum_hops,
 )
+from tenfold.domains.durotaxis.rules import find_parents
+from tenfold.domains.durotaxis.setting import REACH, Setting
 
 LENGTH_UNIT = 50.0  # the unit of a colony's own lengths
 DEGREE_UNIT, AGE_UNIT = 4.0, 10.0  # units of out-degrees and of ages

@@ -11,20 +11,15 @@ import numpy as np
 from tenfold.core.pairs import pair
 from tenfold.core.random import GOLDEN, UNIT, WORD, Purpose, key, mix_reference
 from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments, flat_limits
-from tenfold.domains.durotaxis.extent import (
-    NODES_DRAW,
-    draw_extent_reference,
-    draw_nodes_reference,
-)
 from tenfold.domains.durotaxis.features import observe_reference
 from tenfold.domains.durotaxis.rules import (
     CHILD,
+    DRAWS_PER_STEP,
     FIRST_DRAW,
-    GRADIENT_REACH,
+    GRADIENT_DISTANCE,
     ROUNDING,
     SOFT,
     START,
-    STRIDE,
 )
 from tenfold.domains.durotaxis.setting import (
     COMPONENTS,
@@ -37,11 +32,17 @@ from tenfold.domains.durotaxis.setting import (
     RETREAT,
     SOFT_DEATH,
     SPAWN,
-    Ending,
+    EndReason,
     Setting,
     read_setting,
 )
-from tenfold.domains.durotaxis.substrate import draw_ground_reference, intensity_reference
+from tenfold.domains.durotaxis.substrate import (
+    NODES_DRAW,
+    draw_extent_reference,
+    draw_ground_reference,
+    draw_nodes_reference,
+    intensity_reference,
+)
 from tenfold.envs.arguments import split_name
 
 
@@ -102,10 +103,10 @@ class Colony:
         right, left, above, below = (
             self.intensity(x + a, y + b)
             for a, b in (
-                (GRADIENT_REACH, 0),
-                (-GRADIENT_REACH, 0),
-                (0, GRADIENT_REACH),
-                (0, -GRADIENT_REACH),
+                (GRADIENT_DISTANCE, 0),
+                (-GRADIENT_DISTANCE, 0),
+                (0, GRADIENT_DISTANCE),
+                (0, -GRADIENT_DISTANCE),
             )
         )
         gx = (right - left) / (right + left) if right + left > 0 else 0.0
@@ -118,7 +119,9 @@ class Colony:
     def spawn(self, parent: Node, gamma: float, alpha: float, noise: float, theta: float) -> Node:
         width, height, margin_x, margin_y, _ = self.extent
         hill = gamma / (1 + (alpha / parent.stiff) ** 2) if parent.stiff > 0 else 0.0
-        r = hill + noise * abs(normal(self.streams[CHILD], self.step_count * STRIDE + parent.ident))
+        r = hill + noise * abs(
+            normal(self.streams[CHILD], self.step_count * DRAWS_PER_STEP + parent.ident)
+        )
         x = min(max(parent.x + r * math.cos(theta), margin_x), width - margin_x)
         y = min(max(parent.y + r * math.sin(theta), margin_y), height - margin_y)
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
@@ -137,7 +140,7 @@ class Colony:
             for child in children:
                 child.parent = heir
 
-    def step(self, action: list[float]) -> tuple[dict[str, float], Ending]:
+    def step(self, action: list[float]) -> tuple[dict[str, float], EndReason]:
         """The components of the reward, and the ending."""
         rules, old = self.rules, list(self.nodes)
         stiff = [node.stiff for node in old]
@@ -169,7 +172,8 @@ class Colony:
                 node
                 for node in self.nodes
                 if node.stiff < rules.soft
-                and uniform(self.streams[SOFT], self.step_count * STRIDE + node.ident) < SOFT_DEATH
+                and uniform(self.streams[SOFT], self.step_count * DRAWS_PER_STEP + node.ident)
+                < SOFT_DEATH
             ]
         )
         self.step_count += 1
@@ -178,12 +182,12 @@ class Colony:
         component["delete_quality"] = sum(judged) / len(judged) if judged else 0.0
         return component, self.judge(component)
 
-    def judge(self, component: dict[str, float]) -> Ending:
+    def judge(self, component: dict[str, float]) -> EndReason:
         rules, n = self.rules, len(self.nodes)
         width, height, _, _, goal = self.extent
         if n == 0:
             component["termination"] = -1.0
-            return Ending.EXTINCT
+            return EndReason.EXTINCT
         centre = sum(node.x for node in self.nodes) / n
         right = max(node.x for node in self.nodes)
         cosines = []
@@ -202,18 +206,18 @@ class Colony:
         self.retreat = self.retreat + 1 if centre < self.centre else 0
         self.centre = centre
         ending = (
-            Ending.OVERGROWN
+            EndReason.OVERGROWN
             if n > rules.max_nodes
-            else Ending.GOAL
+            else EndReason.GOAL
             if right >= goal
-            else Ending.RETREAT
+            else EndReason.RETREAT
             if self.retreat >= RETREAT
-            else Ending.TIME
+            else EndReason.TIME
             if self.step_count >= rules.max_steps
-            else Ending.NONE
+            else EndReason.NONE
         )
-        lost = ending in (Ending.OVERGROWN, Ending.RETREAT)
-        component["goal"], component["survival"] = float(ending == Ending.GOAL), float(not lost)
+        lost = ending in (EndReason.OVERGROWN, EndReason.RETREAT)
+        component["goal"], component["survival"] = float(ending == EndReason.GOAL), float(not lost)
         component["termination"] = -1.0 if lost else 0.0
         return ending
 
@@ -241,20 +245,22 @@ def play(
     steps = []
     for action in actions:
         step(legal(envs.mask, action))
-        there = slots < c.nodes[:, None]
-        trees = np.stack([np.where(there, ids, -2) for ids in (c.ident, c.parent)], 1)
+        exists = slots < c.nodes[:, None]
+        trees = np.stack([np.where(exists, ids, -2) for ids in (c.ident, c.parent)], 1)
         last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
-        steps.append((envs.obs.copy(), last, envs.parts.copy(), envs.ending.copy(), trees))
+        steps.append(
+            (envs.obs.copy(), last, envs.component_values.copy(), envs.ending.copy(), trees)
+        )
     return tuple(map(np.array, zip(*steps, strict=True)))
 
 
 def step_reference(envs: DurotaxisEnvironments, alone: list[Colony], actions: np.ndarray) -> None:
     """One step of each colony, shown in the arrays of `envs`."""
-    envs.take(actions)
+    envs.set_actions(actions)
     c, setting = envs.colonies, envs.setting
     for i, colony in enumerate(alone):
         component, ending = colony.step(envs.action[i].tolist())
-        envs.parts[i], envs.ending[i] = list(component.values()), ending
+        envs.component_values[i], envs.ending[i] = list(component.values()), ending
         envs.obs[i] = observe_reference(setting, colony.extent, colony.nodes)
         if ending:
             envs.final_obs[i] = envs.obs[i]
@@ -293,13 +299,13 @@ def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int) -> np.ndarray:
     choices, low, high = flat_limits(read_setting(**split_name(name)[1]))
-    chosen = rng.choice(3, (steps, colonies, choices), p=(0.4, 0.25, 0.35))
+    choice = rng.choice(3, (steps, colonies, choices), p=(0.4, 0.25, 0.35))
     numbers = rng.uniform(low, high, (steps, colonies, len(low)))
     if not choices:
         numbers[..., 0] = rng.choice(
             [0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02)
         )
-    return np.concatenate([chosen, numbers], axis=-1)
+    return np.concatenate([choice, numbers], axis=-1)
 
 
 @pair(

@@ -16,8 +16,7 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.core.random import G, Purpose, draw_uniform, mix
-from tenfold.domains.durotaxis.extent import NODES_DRAW, draw_extent, draw_nodes
-from tenfold.domains.durotaxis.select import mark_smallest
+from tenfold.domains.durotaxis.geometry import mark_smallest
 from tenfold.domains.durotaxis.setting import (
     DELETE,
     LEFT_PART,
@@ -31,15 +30,18 @@ from tenfold.domains.durotaxis.setting import (
 from tenfold.domains.durotaxis.substrate import (
     BEND,
     GRID,
+    NODES_DRAW,
+    draw_extent,
     draw_ground,
+    draw_nodes,
     ridge_factor,
     tabulate_ground,
 )
 
 EPISODE = np.uint64(int(Purpose.EPISODE))
 START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one for each purpose
-STRIDE = 1 << 32  # more than ids of an episode
-GRADIENT_REACH = 10.0  # how far from a node its gradient is taken
+DRAWS_PER_STEP = 1 << 32  # more than ids of an episode
+GRADIENT_DISTANCE = 10.0  # how far from a node its gradient is taken
 FIRST_DRAW = 8  # of an episode's start: those before are its substrate's and its extent's
 # setting.Ending, for compiled code
 GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5
@@ -66,12 +68,12 @@ def sense(kind, level, ridge, grid, height, x, y):
     last, top = len(level) - 1, height - 1
     column, row = min(max(int(x), 0), last), min(max(int(y), 0), top)
     east, west = (
-        min(max(int(x + GRADIENT_REACH), 0), last),
-        min(max(int(x - GRADIENT_REACH), 0), last),
+        min(max(int(x + GRADIENT_DISTANCE), 0), last),
+        min(max(int(x - GRADIENT_DISTANCE), 0), last),
     )
     north, south = (
-        min(max(int(y + GRADIENT_REACH), 0), top),
-        min(max(int(y - GRADIENT_REACH), 0), top),
+        min(max(int(y + GRADIENT_DISTANCE), 0), top),
+        min(max(int(y - GRADIENT_DISTANCE), 0), top),
     )
     if kind == GRID:
         here, right, left = grid[row, column], grid[row, east], grid[row, west]
@@ -116,11 +118,11 @@ def begin(rules, c, i, seed):
     for j in range(n):
         right = max(LEFT_PART * width, margin_x)
         at = margin_x + (right - margin_x) * draw_uniform(start, FIRST_DRAW + 2 * j)
-        place = j
-        while place > 0 and x[place - 1] > at:
-            x[place] = x[place - 1]
-            place -= 1
-        x[place] = at
+        slot = j
+        while slot > 0 and x[slot - 1] > at:
+            x[slot] = x[slot - 1]
+            slot -= 1
+        x[slot] = at
     total = 0.0
     for j in range(n):
         part = 0.5 + MIDDLE_PART * (draw_uniform(start, FIRST_DRAW + 2 * j + 1) - 0.5)
@@ -138,23 +140,19 @@ def begin(rules, c, i, seed):
         c.passed[i] += 1
 
 
+@kernel(inline="always")
+def node_rows(c, i):
+    """Colony i's rows, looked up once: reaching into the tuple for each number costs more than the
+    arithmetic."""
+    x, y, stiff, gx, gy = c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i]
+    return x, y, stiff, gx, gy, c.ident[i], c.parent[i], c.age[i], c.born[i]
+
+
 @kernel
 def spawn_all(rules, c, i, action, removed):
     """Children of the nodes that spawn, behind all others. Returns how many nodes there are now,
     and Σ of what was gained."""
-    # rows are taken out once: reaching into the tuple for each number costs more than the
-    # arithmetic
-    x, y, stiff, gx, gy, ident, parent, age, born = (
-        c.x[i],
-        c.y[i],
-        c.stiff[i],
-        c.gx[i],
-        c.gy[i],
-        c.ident[i],
-        c.parent[i],
-        c.age[i],
-        c.born[i],
-    )
+    x, y, stiff, gx, gy, ident, parent, age, born = node_rows(c, i)
     kind, level, ridge, grid, height = (
         int(c.ground[i, 0]),
         c.level[i, : int(c.extent[i, 0])],
@@ -163,7 +161,7 @@ def spawn_all(rules, c, i, action, removed):
         int(c.extent[i, 1]),
     )
     margin_x, margin_y = c.extent[i, 2], c.extent[i, 3]
-    stream, first, following = c.streams[i, CHILD], c.step[i] * STRIDE, c.following[i]
+    stream, first, following = c.streams[i, CHILD], c.step[i] * DRAWS_PER_STEP, c.following[i]
     right, top = c.extent[i, 0] - margin_x, height - margin_y
     n, gained = c.nodes[i], 0.0
     size = n
@@ -191,31 +189,21 @@ def spawn_all(rules, c, i, action, removed):
 def find_parents(ident, parent, size, up):
     """The slot of each node's parent, −1 for the root's: ids rise from slot to slot."""
     for j in range(size):
-        wanted, low, high = parent[j], 0, size
+        target, low, high = parent[j], 0, size
         while low < high:
             middle = (low + high) >> 1
-            if ident[middle] < wanted:
+            if ident[middle] < target:
                 low = middle + 1
             else:
                 high = middle
-        up[j] = low if wanted >= 0 else -1
+        up[j] = low if target >= 0 else -1
 
 
 @kernel
 def remove(c, i, size, removed, up):
     """Takes the marked ones of the first `size` nodes out and reattaches the others. Returns how
     many are left."""
-    x, y, stiff, gx, gy, ident, parent, age, born = (
-        c.x[i],
-        c.y[i],
-        c.stiff[i],
-        c.gx[i],
-        c.gy[i],
-        c.ident[i],
-        c.parent[i],
-        c.age[i],
-        c.born[i],
-    )
+    x, y, stiff, gx, gy, ident, parent, age, born = node_rows(c, i)
     find_parents(ident, parent, size, up)
     root = -1
     for j in range(size):
@@ -271,7 +259,7 @@ def advance(rules, c, i, action, scratch, component):
     component[5] = judged / deleted if deleted else 0.0
     if deleted:
         size = remove(c, i, size, removed, scratch.up)
-    dying, ident, stream, first = 0, c.ident[i], c.streams[i, SOFT], c.step[i] * STRIDE
+    dying, ident, stream, first = 0, c.ident[i], c.streams[i, SOFT], c.step[i] * DRAWS_PER_STEP
     for j in range(size):
         removed[j] = stiff[j] < rules.soft and draw_uniform(stream, first + ident[j]) < SOFT_DEATH
         dying += removed[j]

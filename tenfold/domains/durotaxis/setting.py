@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.durotaxis.extent import Range, check_margin, read_range
+from tenfold.domains.durotaxis.arguments import MAX_NODES, Range, check_margin, read_range
 from tenfold.domains.durotaxis.substrate import Substrate, make_substrate
 from tenfold.envs.arguments import (
     is_truth,
@@ -29,12 +29,11 @@ RETREAT = 30  # steps to the left in a row that end an episode
 MILESTONES = (0.25, 0.5, 0.75, 0.9)
 REACH = 15.0  # the longest spawn distance, the unit of lengths
 SOFT_DEATH = 0.5  # a step's probability on soft ground
-MOST_NODES = 10_000  # rows of larger colonies are too long to keep a training batch of
-MOST_STEPS = 10**9  # an episode's draws are numbered by 2³³ · step, in 64 bits
+MAX_STEPS = 10**9  # an episode's draws are numbered by 2³³ · step, in 64 bits
 MAX_WEIGHT = 1e6  # a component's weight: returns stay numbers that a network can be fitted to
 
 
-class Ending(IntEnum):
+class EndReason(IntEnum):
     """Why an episode ended; 0 while it goes on."""
 
     NONE = 0
@@ -87,7 +86,7 @@ WEIGHTS = {
 COMPONENTS = tuple(c.name.lower() for c in Component)
 
 
-class Rules(NamedTuple):
+class ColonyParams(NamedTuple):
     """The settings as compiled code takes them; sides and init_nodes are the most that an episode
     draws."""
 
@@ -152,30 +151,27 @@ class Scratch(NamedTuple):
 
 def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
     slots = 2 * max_nodes
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
-        ("x", "y", "stiff", "gx", "gy", "ident", "parent", "age"), (slots,)
-    )
-    shapes |= {
-        "born": (slots, 4),
-        "streams": (4,),
-        "ground": (6,),
-        "extent": (5,),
-        "level": (width,),
-        "ridge": (width,),
-    }
+    shapes = {"born": (slots, 4), "streams": (4,), "ground": (6,), "extent": (5,)}
+    shapes |= {"level": (width,), "ridge": (width,)}
+    by_node = ("x", "y", "stiff", "gx", "gy", "ident", "parent", "age")
+    shapes |= dict.fromkeys(by_node, (slots,))
     whole = ("ident", "parent", "age", "nodes", "following", "step", "passed", "retreat")
-
-    def zeros(name: str) -> np.ndarray:
-        dtype = np.int64 if name in whole else np.uint64 if name == "streams" else np.float64
-        return np.zeros((number, *shapes.get(name, ())), dtype)
-
-    return Colonies(*map(zeros, Colonies._fields))
+    dtypes = dict.fromkeys(whole, np.int64) | {"streams": np.uint64}
+    return Colonies(
+        *(
+            np.zeros((number, *shapes.get(name, ())), dtypes.get(name, np.float64))
+            for name in Colonies._fields
+        )
+    )
 
 
 def make_scratch(max_nodes: int) -> Scratch:
     slots = 2 * max_nodes + 2
-    room = [np.zeros(slots, np.int64) for _ in range(6)]
-    return Scratch(np.zeros(slots, np.bool_), np.zeros(slots), *room)
+    return Scratch(
+        np.zeros(slots, np.bool_),
+        np.zeros(slots),
+        *(np.zeros(slots, np.int64) for _ in Scratch._fields[2:]),
+    )
 
 
 @dataclass(frozen=True)
@@ -221,11 +217,11 @@ class Setting:
                 )
         # as Python's own numbers: compiled code is compiled anew for every other type
         for name, most in (
-            ("max_nodes", MOST_NODES),
-            ("max_steps", MOST_STEPS),
+            ("max_nodes", MAX_NODES),
+            ("max_steps", MAX_STEPS),
         ):
             object.__setattr__(self, name, read_whole(name, getattr(self, name), 1, most))
-        object.__setattr__(self, "starts", read_range("init_nodes", self.init_nodes, 1, MOST_NODES))
+        object.__setattr__(self, "starts", read_range("init_nodes", self.init_nodes, 1, MAX_NODES))
         for name in ("target", "soft", *ACTIONS[1:], *(() if self.margin is None else ("margin",))):
             object.__setattr__(self, name, read_real(name, getattr(self, name)))
         if self.starts[1] > self.max_nodes:
@@ -241,18 +237,18 @@ class Setting:
             raise EnvironmentFault(
                 "learn=delete_ratio is for mode=ratio: in mode=nodes there is no such number."
             )
-        for place, name in enumerate(ACTIONS[1:], 1):
-            if not LOW[place] - 1e-6 <= getattr(self, name) <= HIGH[place] + 1e-6:
+        for index, name in enumerate(ACTIONS[1:], 1):
+            if not LOW[index] - 1e-6 <= getattr(self, name) <= HIGH[index] + 1e-6:
                 raise EnvironmentFault(
-                    f"{name}={getattr(self, name):g} is not within {LOW[place]:g} and "
-                    f"{HIGH[place]:g}."
+                    f"{name}={getattr(self, name):g} is not within {LOW[index]:g} and "
+                    f"{HIGH[index]:g}."
                 )
         check_margin(self.margin, *self.ground.least)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ColonyParams:
         ground = self.ground
-        return Rules(
+        return ColonyParams(
             int(ground.kind),
             ground.slope,
             ground.intercept,
@@ -280,18 +276,18 @@ class Setting:
         return np.array([{**WEIGHTS, **self.weights}[name] for name in COMPONENTS])
 
 
-def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
+def read_weights(weights: Any, overrides: Mapping[str, Any]) -> dict[str, float]:
     """The components' weights from `weights` and from arguments such as w_goal=2; true is the usual
     weight, false none."""
-    if given is not None and not isinstance(given, Mapping):
+    if weights is not None and not isinstance(weights, Mapping):
         raise EnvironmentFault(
             "weights must be a dict of the components' weights, such as {'goal': 2}, and not "
-            f"{shown(given)}."
+            f"{shown(weights)}."
         )
-    found = {}
+    result = {}
     for name, value in {
-        **(given or {}),
-        **{name.removeprefix("w_"): value for name, value in asked.items()},
+        **(weights or {}),
+        **{name.removeprefix("w_"): value for name, value in overrides.items()},
     }.items():
         if name not in WEIGHTS:
             near = (get_close_matches(str(name), WEIGHTS, 1, 0.0) or [""])[0]
@@ -299,7 +295,7 @@ def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
                 f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there "
                 f"are {', '.join(WEIGHTS)}."
             )
-        found[name] = value = (
+        result[name] = value = (
             WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
         )
         if abs(value) > MAX_WEIGHT:
@@ -307,21 +303,21 @@ def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
                 f"The weight w_{name} = {value:g} is too large: take one between {-MAX_WEIGHT:g} "
                 f"and {MAX_WEIGHT:g}."
             )
-    return found
+    return result
 
 
-def read_setting(**asked: Any) -> Setting:
+def read_setting(**arguments: Any) -> Setting:
     """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component
     off)."""
     known = [f.name for f in fields(Setting) if f.init and f.name != "weights"]
     weights = read_weights(
-        asked.pop("weights", None),
-        {name: asked.pop(name) for name in [*asked] if name.startswith("w_")},
+        arguments.pop("weights", None),
+        {name: arguments.pop(name) for name in [*arguments] if name.startswith("w_")},
     )
-    for name in asked:
+    for name in arguments:
         if name not in known:
             near = (
                 get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""]
             )[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
-    return Setting(**asked, weights=weights)
+    return Setting(**arguments, weights=weights)

@@ -25,7 +25,15 @@ import numpy as np
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
-from tenfold.domains.durotaxis.extent import only_size, read_size
+from tenfold.domains.durotaxis.arguments import (
+    GOAL,
+    LEAST_MARGIN,
+    MARGIN_PART,
+    Range,
+    margins_of,
+    only_size,
+    read_size,
+)
 from tenfold.envs.arguments import read_real, shown
 
 KINDS = ("linear", "exponential", "random", "bend")
@@ -37,9 +45,11 @@ RIDGE_WIDTH = 25.0
 USUAL = (600, 400)
 LINEAR_RANGES, EXPONENTIAL_RANGES = ((0.01, 0.1), (0.5, 2.0)), ((0.01, 0.05), (0.5, 1.5))
 FREQUENCIES, STEEPNESS = (0.5, 1.0), (25.0, 48.0)
+# counters of an episode's draws: those before are its substrate's coefficients
+WIDTH_DRAW, HEIGHT_DRAW, NODES_DRAW = 3, 4, 5
 
 
-class Kind(IntEnum):
+class SubstrateKind(IntEnum):
     LINEAR = 0
     EXPONENTIAL = 1
     BEND = 2
@@ -47,7 +57,20 @@ class Kind(IntEnum):
     RANDOM = 4
 
 
-LINEAR, EXPONENTIAL, BEND, GRID, RANDOM = (int(kind) for kind in Kind)  # numbers for compiled code
+LINEAR, EXPONENTIAL, BEND, GRID, RANDOM = (
+    int(kind) for kind in SubstrateKind
+)  # numbers for compiled code
+
+
+class Extent(IntEnum):
+    """One episode's room in numbers: its sides, how close to them nodes come, and where the goal
+    is."""
+
+    WIDTH = 0
+    HEIGHT = 1
+    MARGIN_X = 2
+    MARGIN_Y = 3
+    GOAL = 4
 
 
 class Ground(IntEnum):
@@ -66,7 +89,7 @@ class Substrate:
     """All episodes' substrate: `grid` [H, W] where the user gave it, else one number. Sides are the
     longest that an episode draws, and `least` the shortest."""
 
-    kind: Kind
+    kind: SubstrateKind
     width: int
     height: int
     slope: float
@@ -105,7 +128,7 @@ def make_substrate(
             f"An intensity of {m:g}·x + {b:g} overflows: at x = {width} it is over {LARGEST:g}."
         )
     none = np.zeros((1, 1))
-    return Substrate(Kind[substrate.upper()], width, height, m, b, none, (narrow, low))
+    return Substrate(SubstrateKind[substrate.upper()], width, height, m, b, none, (narrow, low))
 
 
 def unknown_substrate(substrate: Any) -> EnvironmentFault:
@@ -137,16 +160,16 @@ def load_grid(file: str) -> np.ndarray:
         raise EnvironmentFault(f"There is no file {file} with a substrate.")
     try:
         with open(file, "rb") as opened:
-            found = np.load(opened, allow_pickle=False)
+            grid = np.load(opened, allow_pickle=False)
     except Exception as error:  # a torn file breaks wherever it was torn
         raise EnvironmentFault(
             f"{file} holds no array of numbers: {shown(error).rstrip('.')}."
         ) from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(grid, np.ndarray):
         raise EnvironmentFault(
             f"{file} is an archive of arrays: save the one array of the substrate with np.save."
         )
-    return found
+    return grid
 
 
 def evaluated(function: Callable[..., Any], size: tuple[int, int]) -> np.ndarray:
@@ -186,7 +209,7 @@ def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrat
         raise EnvironmentFault(
             f"The substrate's {what} must hold finite numbers from 0 to {LARGEST:g}."
         )
-    return Substrate(Kind.GRID, width, height, 0.0, 0.0, values, (width, height))
+    return Substrate(SubstrateKind.GRID, width, height, 0.0, 0.0, values, (width, height))
 
 
 # a reference: the equations
@@ -208,11 +231,11 @@ def draw_ground_reference(
         0.0,
         0.0,
     )
-    if kind == Kind.RANDOM:
-        kind = Kind.LINEAR if uniform(0) < 0.5 else Kind.EXPONENTIAL
-        ranges = LINEAR_RANGES if kind == Kind.LINEAR else EXPONENTIAL_RANGES
+    if kind == SubstrateKind.RANDOM:
+        kind = SubstrateKind.LINEAR if uniform(0) < 0.5 else SubstrateKind.EXPONENTIAL
+        ranges = LINEAR_RANGES if kind == SubstrateKind.LINEAR else EXPONENTIAL_RANGES
         m, b = between(ranges[0], 1), between(ranges[1], 2)
-    if kind == Kind.BEND:
+    if kind == SubstrateKind.BEND:
         frequency = between(FREQUENCIES, 0)
         scale = min(extent[0] / USUAL[0], extent[1] / USUAL[1])
         amplitude = between(STEEPNESS, 1) / frequency * scale
@@ -226,15 +249,35 @@ def intensity_reference(
     width, height = int(extent[0]), int(extent[1])
     column, row = min(max(int(x), 0), width - 1), min(max(int(y), 0), height - 1)
     kind, m, b, amplitude, frequency, phase = ground
-    if kind == Kind.GRID:
+    if kind == SubstrateKind.GRID:
         return float(substrate.grid[row, column])
-    if kind == Kind.EXPONENTIAL:
+    if kind == SubstrateKind.EXPONENTIAL:
         return min(b * math.exp(m * column), CAP)
     level = m * column + b
-    if kind == Kind.BEND:
+    if kind == SubstrateKind.BEND:
         turn = math.sin(2 * math.pi * frequency * column / width + phase) - math.sin(phase)
         level *= math.exp(-(((row - (height / 2 + amplitude * turn)) / RIDGE_WIDTH) ** 2))
     return level
+
+
+def between_reference(limits: Range, u: float) -> int:
+    return limits[0] + math.floor(u * (limits[1] - limits[0] + 1))
+
+
+def draw_extent_reference(
+    sides: tuple[Range, Range], margin: float | None, uniform: Callable[[int], float]
+) -> list[float]:
+    """One episode's room, from the episode's numbers uniform(0), uniform(1), …"""
+    width = between_reference(sides[0], uniform(WIDTH_DRAW))
+    height = between_reference(sides[1], uniform(HEIGHT_DRAW))
+    margin_x, margin_y = margins_of(margin, width, height)
+    goal = min(GOAL * width, width - margin_x)  # they may differ in the last bit
+    return [float(width), float(height), margin_x, margin_y, goal]
+
+
+def draw_nodes_reference(limits: Range, u: float) -> int:
+    low, high = limits
+    return min(max(math.floor(low * math.exp(u * math.log((high + 1) / low))), low), high)
 
 
 # compiled
@@ -278,3 +321,26 @@ def ridge_factor(row, ridge):
     """What is left of a bend's level so far from its ridge."""
     off = (row - ridge) / RIDGE_WIDTH
     return np.exp(-off * off)
+
+
+@kernel
+def draw_between(low, high, u):
+    return low + int(u * (high - low + 1))
+
+
+@kernel
+def draw_nodes(low, high, u):
+    return min(max(int(low * np.exp(u * np.log((high + 1) / low))), low), high)
+
+
+@kernel
+def draw_extent(rules, stream, extent):
+    width = float(draw_between(rules.least_width, rules.width, draw_uniform(stream, WIDTH_DRAW)))
+    height = float(
+        draw_between(rules.least_height, rules.height, draw_uniform(stream, HEIGHT_DRAW))
+    )
+    usual = rules.margin < 0
+    extent[0], extent[1] = width, height
+    extent[2] = max(LEAST_MARGIN, MARGIN_PART * width) if usual else rules.margin
+    extent[3] = max(LEAST_MARGIN, MARGIN_PART * height) if usual else rules.margin
+    extent[4] = min(GOAL * width, width - extent[2])

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.domains.durotaxis.extent import Extent
-from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, Colonies, Rules
-from tenfold.domains.durotaxis.shape import find_hull
-from tenfold.domains.durotaxis.substrate import BEND, GRID, RIDGE_WIDTH
+from tenfold.domains.durotaxis.geometry import find_hull
+from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, Colonies, ColonyParams
+from tenfold.domains.durotaxis.substrate import BEND, GRID, RIDGE_WIDTH, Extent
 
 SHADES = " .:-=+*%"  # soft to stiff
 COLUMNS, ROWS = 72, 20  # of a picture in text
@@ -39,7 +38,7 @@ def sides(c: Colonies, i: int) -> tuple[int, int]:
     return int(c.extent[i, Extent.WIDTH]), int(c.extent[i, Extent.HEIGHT])
 
 
-def field(rules: Rules, c: Colonies, i: int) -> np.ndarray:
+def field(rules: ColonyParams, c: Colonies, i: int) -> np.ndarray:
     """I at every whole place [H, W] of colony i's substrate."""
     if int(c.ground[i, 0]) == GRID:
         return rules.grid
@@ -56,7 +55,7 @@ def brightness(intensity: np.ndarray) -> np.ndarray:
     return np.log1p(intensity) / max(float(np.log1p(intensity.max())), 1e-12)
 
 
-def picture_text(rules: Rules, c: Colonies, i: int) -> str:
+def picture_text(rules: ColonyParams, c: Colonies, i: int) -> str:
     """Stiffness in shades, `o` nodes, `@` several in one cell, `|` the goal line; the top row is
     the highest y."""
     width, height = sides(c, i)
@@ -73,11 +72,11 @@ def picture_text(rules: Rules, c: Colonies, i: int) -> str:
     for j in range(int(c.nodes[i])):
         row, column = int(c.y[i, j] * rows / height), int(c.x[i, j] * columns / width)
         signs[row][column] = "@" if signs[row][column] in "o@" else "o"
-    said = f"step {c.step[i]}, {c.nodes[i]} nodes, centroid at x = {c.centre[i]:.0f} of {width}"
-    return "\n".join("".join(row) for row in reversed(signs)) + f"\n{said}"
+    caption = f"step {c.step[i]}, {c.nodes[i]} nodes, centroid at x = {c.centre[i]:.0f} of {width}"
+    return "\n".join("".join(row) for row in reversed(signs)) + f"\n{caption}"
 
 
-def heat_map(rules: Rules, c: Colonies, i: int) -> np.ndarray:
+def heat_map(rules: ColonyParams, c: Colonies, i: int) -> np.ndarray:
     """The substrate as RGB [H, W, 3] of LEVELS colours, the highest y on top."""
     return coloured(brightness(field(rules, c, i)))[::-1]
 
@@ -91,7 +90,7 @@ def coloured(bright: np.ndarray) -> np.ndarray:
 
 
 def picture(
-    rules: Rules,
+    rules: ColonyParams,
     c: Colonies,
     i: int,
     trail: Sequence[tuple[float, float]] = (),
@@ -141,7 +140,12 @@ class Trajectory(np.ndarray):
 
 
 def trajectory_row(
-    rules: Rules, c: Colonies, i: int, action: np.ndarray | None, reward: float, parts: np.ndarray
+    rules: ColonyParams,
+    c: Colonies,
+    i: int,
+    action: np.ndarray | None,
+    reward: float,
+    components: np.ndarray,
 ) -> list[float]:
     """One line of the table, by the names in TRAJECTORY. In mode nodes the numbers are means over
     the nodes there were before."""
@@ -152,7 +156,7 @@ def trajectory_row(
         if n
         else [float("nan")] * 4
     )
-    return [float(v) for v in (c.step[i], n, *where, *numbers, reward, *parts)]
+    return [float(v) for v in (c.step[i], n, *where, *numbers, reward, *components)]
 
 
 def write_trajectories(path: str | Path, episodes: Iterable[Iterable[Sequence[float]]]) -> None:

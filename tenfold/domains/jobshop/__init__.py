@@ -1,32 +1,32 @@
 """Job shops. Read the files in this order:
 
 instances           what a shop is; a lower bound; random ones
-formats, classics   files of three formats; the instances everybody compares with
-reading             instances by name or from files, and back
-schedule            schedules, dispatching rules, an independent check
+formats, reading    files of three formats; instances by name or from files, the classic ones
+schedule            schedules, an independent check, orders of jobs, Gantt charts
 rules, shops        the floor as an environment with one head for each machine
 reference           the same in plain Python
-orders, players     schedules as orders of jobs; rules as players of any shop
-chance              chance among the choices of a policy of any shop, as a player
-solver              CP-SAT as a player
-tables, judging     gaps of players to the best known; how policies of any size are judged
-evaluation          how policies of one shop are judged
-charts, page        Gantt charts; what a run's page shows
-dispatch            any shop, one dispatch after another, many at once; what is seen of it
+players             who schedules any shop: dispatching rules, chance, CP-SAT
+tables              gaps of players to the best known, on a terminal and on a run's page
+evaluation          how policies are evaluated
+dispatch            any shop, one dispatch after another; random shops as an environment
 dispatch_reference  the same in plain Python
-dispatching         random shops as an environment
-config, policy      settings of the dispatcher; its network
-dispatcher          its agent: a policy of environments, and a player of instances
-labelling           how it learns: from its own best schedules
+policy, dispatcher  a network that schedules any shop; its agent, and how it learns
+
+No torch here, so that help and errors appear at once.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from tenfold.config.agent import AgentConfig
+from tenfold.config.options import Linear, Schedule
+from tenfold.config.schema import Count, Limits, Positive
 from tenfold.core.domain import Domain
+from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import Algorithm
-from tenfold.domains.jobshop.config import Dispatcher
 
 if TYPE_CHECKING:
     import argparse
@@ -37,6 +37,46 @@ if TYPE_CHECKING:
     from tenfold.runs.page import Section
 
 SHOP = "tenfold/JobShop-v0"
+
+
+@dataclass(frozen=True)
+class Dispatcher(AgentConfig):
+    """One policy for job shops of any size. It learns from its own best schedules: of every random
+    shop it draws `samples`, and the shortest becomes more likely (self-labelling)."""
+
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
+    can_sample: ClassVar[bool] = True
+    wrappable: ClassVar[bool] = False
+
+    name: Literal["dispatcher"] = "dispatcher"
+    """which agent"""
+    lr: Schedule = Linear(1e-3, 1e-5, 100_000)
+    """learning rate of Adam; a step is a shop"""
+    shops: Count = 16
+    """random shops of one size that an update learns from"""
+    samples: Annotated[int, Limits(2, 2**16)] = 64
+    """schedules drawn of each, of which the shortest is learned from"""
+    width: Annotated[int, Limits(1, 2**12)] = 64
+    """numbers that stand for an operation, and width of the hidden layers"""
+    layers: Annotated[int, Limits(0, 16)] = 2
+    """rounds in which operations hear of their neighbours: before and after them in the job, and
+    on the same machine"""
+    clip_norm: Positive | None = 1.0
+    """longest gradient (Euclidean norm over all parameters), or none"""
+
+    def check_run(self, run: "Run") -> None:
+        super().check_run(run)
+        for setting, usual in (("num_envs", 1), ("actors", 1), ("verify", False)):
+            if getattr(run, setting) != usual:
+                raise ConfigError(
+                    setting,
+                    f"= {getattr(run, setting)} is not for the dispatcher, which draws its shops "
+                    "itself (agent.shops, agent.samples): leave it out.",
+                )
+        if run.engine not in ("auto", "plain"):
+            raise ConfigError(
+                "engine", f"= {run.engine} is not one of the dispatcher's: leave it out."
+            )
 
 
 class Dispatching(Algorithm):
@@ -52,12 +92,12 @@ class Dispatching(Algorithm):
         return DispatchAgent(run, spec)
 
     def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.domains.jobshop.labelling import make_learner
+        from tenfold.domains.jobshop.dispatcher import make_learner
 
         return make_learner(run)
 
     def evaluation(self) -> "Evaluation":
-        from tenfold.domains.jobshop.judging import ShopGaps
+        from tenfold.domains.jobshop.evaluation import ShopGaps
 
         return ShopGaps()
 
@@ -107,14 +147,14 @@ class JobShops(Domain):
         )
 
     def deploy(self, env: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        from tenfold.domains.jobshop.evaluation import deployed
+        from tenfold.domains.jobshop.evaluation import check_deployment
 
-        return deployed(env, options), {}
+        return check_deployment(env, options), {}
 
     def evaluate(self, played: Any) -> dict[str, Any]:
-        from tenfold.domains.jobshop.evaluation import judge
+        from tenfold.domains.jobshop.evaluation import evaluate_shop
 
-        return judge(played)
+        return evaluate_shop(played)
 
     def lines(self, found: dict[str, Any]) -> list[str]:
         if "rules" not in found:
@@ -140,27 +180,26 @@ class JobShops(Domain):
         return f"   makespan {found['best_makespan']}, greedy {found['greedy_makespan']}"
 
     def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
-        if not all("rules" in found for found in members.values()):
+        if not all("rules" in result for result in members.values()):
             return []
         best, seed = min(
-            (min(found["best_makespan"], found["greedy_makespan"]), seed)
-            for seed, found in members.items()
+            (min(result["best_makespan"], result["greedy_makespan"]), seed)
+            for seed, result in members.items()
         )
         return [f"the best, {best} by seed {seed}:", *self.lines(members[seed])]
 
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
-        from tenfold.domains.jobshop.page import sections
+        from tenfold.domains.jobshop.tables import sections
 
         return sections(path)
 
 
 # names that `import tenfold as ten` gives, by the file they are in
 PUBLIC = {
-    "classics": "suite",
     "instances": "Instance lower_bound random_shop",
-    "orders": "schedule_of_order",
-    "reading": "read_instance read_instances write_instance",
-    "schedule": "check_schedule dispatch",
+    "players": "dispatch",
+    "reading": "read_instance read_instances suite write_instance",
+    "schedule": "check_schedule schedule_of_order",
     "tables": "ShopTable compare_players",
 }
 ALGORITHMS = (Dispatching(),)

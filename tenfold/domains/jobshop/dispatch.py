@@ -1,29 +1,33 @@
-"""Shops scheduled one dispatch after another, many at once, as tensors.
+"""Shops scheduled one dispatch after another, many at once, as tensors; random shops as an
+environment.
 
 A dispatch appends the next operation of one job to its machine's queue: it starts when both job and
 machine are free. Which jobs may be chosen is Giffler and Thompson's rule (1960): of all next
 operations take the one that would end first; on its machine, those that could start before that
 end. Schedules made so are the active ones, and one of them is optimal.
 
-`Shops` are the tables of N shops, `Floor` is the state of S schedules of each. What a job's next
-operation looks like is `seen`: FEATURES numbers that know no sizes, so that a policy that reads
-them plays any shop.
+`ShopBatch` are the tables of N shops, `FloorState` is the state of S schedules of each.
+`view_floor` describes each job's next operation by FEATURES numbers that do not depend on the
+shop's size, so that a policy that reads them plays any shop.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
-from tenfold.domains.jobshop.instances import Instance
+from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound
+from tenfold.domains.jobshop.schedule import Schedule, Scheduled, gantt_figure, gantt_text
 
 FEATURES = 22
 STATIC = 9  # numbers of an operation that no schedule changes
 
 
-class Shops(NamedTuple):
+class ShopBatch(NamedTuple):
     """N shops of at most J jobs with K operations on M machines. Behind a job's last operation
     stands one of no time on a machine M that nobody needs."""
 
@@ -41,7 +45,7 @@ class Shops(NamedTuple):
         return self.machine.shape[1] * (self.machine.shape[2] - 1)
 
 
-class Floor(NamedTuple):
+class FloorState(NamedTuple):
     """S schedules under way of each shop."""
 
     following: Tensor  # [N, S, J], the number of each job's next operation
@@ -50,7 +54,7 @@ class Floor(NamedTuple):
     left: Tensor  # [N, S, M + 1], its work that is not scheduled yet
 
 
-class Seen(NamedTuple):
+class FloorView(NamedTuple):
     """What is to be chosen from."""
 
     features: Tensor  # [N, S, J, FEATURES]
@@ -58,21 +62,23 @@ class Seen(NamedTuple):
     waiting: Tensor  # [N, S, J], jobs that have an operation left
 
 
-def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -> Shops:
+def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -> ShopBatch:
     """Of tables [N, J, K], whatever stands behind a job's last operation."""
-    there = torch.arange(machine.shape[2], device=machine.device) < length[..., None]
+    exists = torch.arange(machine.shape[2], device=machine.device) < length[..., None]
     pad = (0, 1)
-    machine = torch.nn.functional.pad(torch.where(there, machine, machines), pad, value=machines)
-    duration = torch.nn.functional.pad(torch.where(there, duration, 0).float(), pad)
+    machine = torch.nn.functional.pad(torch.where(exists, machine, machines), pad, value=machines)
+    duration = torch.nn.functional.pad(torch.where(exists, duration, 0).float(), pad)
     tail = duration.flip(-1).cumsum(-1).flip(-1)
     load = torch.zeros(len(machine), machines + 1, device=machine.device)
     load.scatter_add_(1, machine.flatten(1), duration.flatten(1))
     unit = (duration.sum((1, 2)) / length.sum(1).clamp(min=1)).clamp(min=1e-6)
     bound = torch.maximum(tail[:, :, 0].amax(1), load.amax(1)).clamp(min=1e-6)
-    return Shops(machine, duration, tail, length, load, unit[:, None, None], bound[:, None, None])
+    return ShopBatch(
+        machine, duration, tail, length, load, unit[:, None, None], bound[:, None, None]
+    )
 
 
-def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> Shops:
+def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> ShopBatch:
     """Instances of any sizes together, padded to the largest."""
     N = len(instances)
     J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
@@ -86,12 +92,12 @@ def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> 
     return shops_of(*tables, machines=max(one.machines for one in instances))
 
 
-def opened(shops: Shops, schedules: int) -> Floor:
+def empty_floor(shops: ShopBatch, schedules: int) -> FloorState:
     """Nothing is scheduled yet."""
     N, J, _ = shops.machine.shape
     zeros = shops.load.new_zeros(N, schedules, J)
     load = shops.load[:, None].repeat(1, schedules, 1)
-    return Floor(zeros.long(), zeros, torch.zeros_like(load), load)
+    return FloorState(zeros.long(), zeros, torch.zeros_like(load), load)
 
 
 def at(table: Tensor, k: Tensor) -> Tensor:
@@ -100,32 +106,32 @@ def at(table: Tensor, k: Tensor) -> Tensor:
     return wide.gather(3, k[..., None]).squeeze(3)
 
 
-def dispatched(shops: Shops, floor: Floor, job: Tensor) -> Floor:
+def apply_dispatch(shops: ShopBatch, floor: FloorState, job: Tensor) -> FloorState:
     """After the next operation of job [N, S] went to its machine. Of a job that has none left,
     nothing changes."""
-    chosen = job[..., None]
-    k = floor.following.gather(2, chosen).squeeze(2)
+    index = job[..., None]
+    k = floor.following.gather(2, index).squeeze(2)
     i = torch.arange(len(k), device=k.device)[:, None]
     machine, duration = (table[i, job, k][..., None] for table in (shops.machine, shops.duration))
-    end = torch.maximum(floor.ready.gather(2, chosen), floor.free.gather(2, machine)) + duration
+    end = torch.maximum(floor.ready.gather(2, index), floor.free.gather(2, machine)) + duration
     done = (k == shops.length.gather(1, job))[..., None]
-    end = torch.where(done, floor.ready.gather(2, chosen), end)
-    return Floor(
-        floor.following.scatter_add(2, chosen, (~done).long()),
-        floor.ready.scatter(2, chosen, end),
+    end = torch.where(done, floor.ready.gather(2, index), end)
+    return FloorState(
+        floor.following.scatter_add(2, index, (~done).long()),
+        floor.ready.scatter(2, index, end),
         floor.free.scatter(2, machine, end),
         floor.left.scatter_add(2, machine, -duration),
     )
 
 
-def foreseen(shops: Shops, floor: Floor) -> Tensor:
+def makespan_bound(shops: ShopBatch, floor: FloorState) -> Tensor:
     """[N, S, 1]: no way to go on ends earlier, by what each job and each machine has left."""
     k = floor.following
     start = torch.maximum(floor.ready, floor.free.gather(2, at(shops.machine, k)))
-    return least_end(floor, k < shops.length[:, None], start, at(shops.tail, k))
+    return least_makespan(floor, k < shops.length[:, None], start, at(shops.tail, k))
 
 
-def least_end(floor: Floor, waiting: Tensor, start: Tensor, tail: Tensor) -> Tensor:
+def least_makespan(floor: FloorState, waiting: Tensor, start: Tensor, tail: Tensor) -> Tensor:
     """The same from what has been looked up, [N, S, J]: which jobs have an operation left, when it
     could start, and the job's work from there on."""
     by_job = torch.where(waiting, start + tail, floor.ready)
@@ -133,7 +139,7 @@ def least_end(floor: Floor, waiting: Tensor, start: Tensor, tail: Tensor) -> Ten
     return torch.maximum(by_job.amax(2, keepdim=True), by_machine.amax(2, keepdim=True))
 
 
-def seen(shops: Shops, floor: Floor) -> Seen:
+def view_floor(shops: ShopBatch, floor: FloorState) -> FloorView:
     """What the next operation of each job looks like, and which may be chosen."""
     k, ready = floor.following, floor.ready
     waiting = k < shops.length[:, None]
@@ -152,7 +158,7 @@ def seen(shops: Shops, floor: Floor) -> Seen:
 
     now = torch.where(waiting, start, torch.inf).amin(2, keepdim=True)
     now, first_end = (torch.where(over, 0.0, time) for time in (now, first_end))
-    end_of_all = least_end(floor, waiting, start, tail)
+    end_of_all = least_makespan(floor, waiting, start, tail)
     same = (m[..., None] == m[..., None, :]) & waiting[..., None, :]
     rivals = same.sum(3).float()
     rival_work = (same * p[..., None, :]).sum(3)
@@ -187,17 +193,17 @@ def seen(shops: Shops, floor: Floor) -> Seen:
         steps.sum(2, keepdim=True) / total + torch.zeros_like(p),
         allowed.float(),
     )
-    return Seen(torch.stack(features, 3) * waiting[..., None], allowed, waiting)
+    return FloorView(torch.stack(features, 3) * waiting[..., None], allowed, waiting)
 
 
-def described(shops: Shops) -> Tensor:
+def operation_features(shops: ShopBatch) -> Tensor:
     """[N, J, K, STATIC]: what an operation is in its shop, before anything is scheduled."""
     duration, tail = shops.duration[..., :-1], shops.tail[..., :-1]
-    there = torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None]
+    exists = torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None]
     machine = shops.machine[..., :-1]
     load = shops.load[:, None].expand(-1, duration.shape[1], -1).gather(2, machine)
     whole, unit, bound = tail[:, :, :1], shops.unit, shops.bound
-    place = torch.arange(duration.shape[2], device=duration.device)
+    position = torch.arange(duration.shape[2], device=duration.device)
     count = torch.zeros_like(shops.load).scatter_add(
         1, machine.flatten(1), torch.ones_like(duration).flatten(1)
     )
@@ -208,9 +214,123 @@ def described(shops: Shops) -> Tensor:
         (tail - duration) / bound,
         whole.expand_as(tail) / bound,
         load / bound,
-        place / shops.length[..., None].clamp(min=1),
+        position / shops.length[..., None].clamp(min=1),
         duration / load.clamp(min=1e-6) * crowd,
         duration / whole.clamp(min=1e-6) * shops.length[..., None],
-        there.float(),
+        exists.float(),
     )
-    return torch.stack(features, 3) * there[..., None]
+    return torch.stack(features, 3) * exists[..., None]
+
+
+# random shops as an environment
+
+
+PERCENT = 100.0
+
+
+class ParsedRows(NamedTuple):
+    """An observation, taken apart."""
+
+    shops: ShopBatch
+    view: FloorView
+    following: Tensor  # [N, 1, J]
+
+
+class RowLayout:
+    """How an observation lies in one row: for each of at most J jobs FEATURES numbers of its next
+    operation, how many operations it has done and has, and their K machines and K durations.
+    Behind the last job and the last operation stands 0."""
+
+    def __init__(self, random: RandomShops) -> None:
+        self.jobs, self.machines = random.jobs[1], random.machines[1]
+        self.width = FEATURES + 2 + 2 * self.machines
+
+    @property
+    def size(self) -> int:
+        return self.jobs * self.width
+
+    def write(self, instance: Instance, features: np.ndarray, following: np.ndarray) -> np.ndarray:
+        row = np.zeros((self.jobs, self.width), np.float32)
+        jobs, longest = instance.machine.shape
+        mine, tables = row[:jobs], FEATURES + 2
+        mine[:, :FEATURES] = features
+        mine[:, FEATURES], mine[:, FEATURES + 1] = following, instance.lengths
+        mine[:, tables : tables + longest] = instance.machine
+        mine[:, tables + self.machines : tables + self.machines + longest] = instance.duration
+        return row.ravel()
+
+    def read(self, rows: Tensor, mask: Tensor) -> ParsedRows:
+        """Of rows [B, size] and masks [B, jobs]."""
+        whole = rows.reshape(len(rows), self.jobs, self.width)
+        cuts = [FEATURES, 1, 1, self.machines, self.machines]
+        features, following, length, machine, duration = whole.split(cuts, 2)
+        following, length = following.long().squeeze(2), length.long().squeeze(2)
+        shops = shops_of(machine.long(), duration, length, self.machines)
+        now = FloorView(features[:, None], mask[:, None], (following < length)[:, None])
+        return ParsedRows(shops, now, following[:, None])
+
+
+class DispatchEnv(gym.Env[np.ndarray, int]):
+    """Each episode schedules a new random shop. An action is a job whose next operation goes to its
+    machine; `info["action_mask"]` has the jobs that may be chosen. The return is minus the percent
+    by which the makespan exceeds the shop's lower bound. `info` of the last step has `makespan`,
+    `schedule` and `instance`."""
+
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+
+    def __init__(self, random: str | RandomShops, render_mode: str | None = None) -> None:
+        self.random = random if isinstance(random, RandomShops) else RandomShops.parse(random)
+        self.sheet, self.render_mode = RowLayout(self.random), render_mode
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (self.sheet.size,), np.float32)
+        self.action_space = gym.spaces.Discrete(self.sheet.jobs)
+        self.mask = np.zeros(self.sheet.jobs, np.bool_)
+
+    def look(self) -> np.ndarray:
+        """The observation; sets the mask and the makespan that is foreseen now."""
+        now, jobs = view_floor(self.shops, self.floor), self.instance.jobs
+        self.mask = np.zeros(self.sheet.jobs, np.bool_)
+        self.mask[:jobs] = now.allowed[0, 0].numpy()
+        self.expected = max(int(makespan_bound(self.shops, self.floor)), self.least)
+        following = self.floor.following[0, 0].numpy()
+        return self.sheet.write(self.instance, now.features[0, 0].numpy(), following)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.instance = self.random.draw(self.np_random)
+        self.shops, self.least = batch([self.instance]), lower_bound(self.instance)
+        self.floor = empty_floor(self.shops, 1)
+        self.made: Schedule = []
+        return self.look(), {"action_mask": self.mask.copy()}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        job, legal = int(action), np.flatnonzero(self.mask)
+        if job not in legal:
+            legal_jobs = ", ".join(map(str, legal)) or "none: call reset()"
+            raise EnvironmentFault(
+                f"{self.instance.name}: job {job} cannot be dispatched now; those that can are "
+                f"{legal_jobs}."
+            )
+        k, before = int(self.floor.following[0, 0, job]), self.expected
+        self.floor = apply_dispatch(self.shops, self.floor, torch.tensor([[job]]))
+        machine, duration = (
+            int(t[job, k]) for t in (self.instance.machine, self.instance.duration)
+        )
+        end = int(self.floor.ready[0, 0, job])
+        self.made.append(Scheduled(job, k, machine, end - duration, end))
+        obs, done = self.look(), len(self.made) == self.instance.operations
+        info: dict[str, Any] = {"action_mask": self.mask.copy()}
+        if done:
+            makespan = max(one.end for one in self.made)
+            info |= {"makespan": makespan, "schedule": self.made, "instance": self.instance}
+        reward = PERCENT * (before - self.expected) / self.least
+        return obs, reward, done, False, info
+
+    def render(self) -> Any:
+        """The Gantt chart of what is scheduled so far."""
+        if self.render_mode != "rgb_array":
+            return gantt_text(self.made)
+        figure = gantt_figure(self.made, self.instance.name)
+        figure.canvas.draw()
+        return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()

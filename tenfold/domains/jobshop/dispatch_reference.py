@@ -10,19 +10,19 @@ from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.dispatch import (
     FEATURES,
     STATIC,
+    apply_dispatch,
     batch,
-    described,
-    dispatched,
-    foreseen,
-    opened,
-    seen,
+    empty_floor,
+    makespan_bound,
+    operation_features,
+    view_floor,
 )
-from tenfold.domains.jobshop.instances import Instance, random_shop
+from tenfold.domains.jobshop.instances import Instance, odd_shop, random_shop
 
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class Bench:
+class PlainFloor:
     """One shop under way."""
 
     def __init__(self, instance: Instance) -> None:
@@ -51,7 +51,7 @@ class Bench:
     def start(self, j: int) -> int:
         return max(self.ready[j], self.free[self.jobs[j][self.following[j]][0]])
 
-    def foreseen(self) -> int:
+    def makespan_bound(self) -> int:
         over = [self.following[j] == len(job) for j, job in enumerate(self.jobs)]
         ends = [
             self.ready[j] if over[j] else self.start(j) + self.tail(j)
@@ -73,7 +73,7 @@ class Bench:
         ]
 
     def features(self) -> np.ndarray:
-        found = np.zeros((len(self.jobs), FEATURES))
+        features = np.zeros((len(self.jobs), FEATURES))
         every = [duration for job in self.jobs for _, duration in job]
         unit, total = sum(every) / len(every), len(every)
         loads = [0] * len(self.free)
@@ -82,7 +82,7 @@ class Bench:
                 loads[m] += duration
         bound = max([sum(d for _, d in job) for job in self.jobs] + loads)
         waiting = [j for j, job in enumerate(self.jobs) if self.following[j] < len(job)]
-        allowed, end_of_all = self.allowed(), self.foreseen()
+        allowed, end_of_all = self.allowed(), self.makespan_bound()
         coming = {j: self.jobs[j][self.following[j]] for j in waiting}
         for j in waiting:
             machine, p = coming[j]
@@ -95,7 +95,7 @@ class Bench:
             then_free, then_left = (0, 0) if last else (self.free[then], self.left(then))
             mean_tail = sum(map(self.tail, waiting)) / len(waiting)
             gap = min(max(then_free - start - p, -4 * unit), 4 * unit)
-            found[j] = (
+            features[j] = (
                 p / unit,
                 (start - min(map(self.start, waiting))) / unit,
                 (start + p - min(ends)) / unit,
@@ -119,7 +119,7 @@ class Bench:
                 sum(len(self.jobs[i]) - self.following[i] for i in waiting) / total,
                 j in allowed,
             )
-        return found
+        return features
 
 
 def seen_reference(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -130,25 +130,22 @@ def seen_reference(instances: Sequence[Instance], orders: np.ndarray) -> tuple[n
     features, allowed = np.zeros((N, S, J, FEATURES)), np.zeros((N, S, J), np.bool_)
     ahead = np.zeros((N, S))
     for i, s in np.ndindex(N, S):
-        bench = Bench(instances[i])
+        bench = PlainFloor(instances[i])
         for j in orders[:, i, s]:
             if bench.following[j] < len(bench.jobs[j]):
                 bench.dispatch(j)
         features[i, s, : instances[i].jobs] = bench.features()
         allowed[i, s, bench.allowed()] = True
-        ahead[i, s] = bench.foreseen()
+        ahead[i, s] = bench.makespan_bound()
     return features, allowed, ahead
 
 
 def partial_orders(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """From nothing dispatched to nearly all, in shops of one size and of several."""
-    odd = Instance.of_jobs(
-        "odd", [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)]], machines=4
-    )
     for shops, schedules, shares in (
         ([random_shop(rng, 1, 1)], 1, (0, 1)),
         ([random_shop(rng, 5, 4), random_shop(rng, 5, 4)], 3, (0, 0.4, 0.8)),
-        ([odd, random_shop(rng, 4, 6, 1, 5)], 2, (0, 0.3, 1)),
+        ([odd_shop(), random_shop(rng, 4, 6, 1, 5)], 2, (0, 0.3, 1)),
     ):
         jobs = [np.repeat(np.arange(one.jobs), one.lengths) for one in shops]
         most = max(map(len, jobs))
@@ -164,18 +161,18 @@ def partial_orders(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 def seen_after(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
     """The same with tensors."""
     shops = batch(instances)
-    floor = opened(shops, orders.shape[2])
+    floor = empty_floor(shops, orders.shape[2])
     for job in torch.from_numpy(orders):
-        floor = dispatched(shops, floor, job)
-    now = seen(shops, floor)
-    ahead = foreseen(shops, floor).squeeze(2)
+        floor = apply_dispatch(shops, floor, job)
+    now = view_floor(shops, floor)
+    ahead = makespan_bound(shops, floor).squeeze(2)
     return now.features.numpy(), now.allowed.numpy(), ahead.numpy()
 
 
-def described_reference(instances: Sequence[Instance]) -> np.ndarray:
+def operation_features_reference(instances: Sequence[Instance]) -> np.ndarray:
     """[N, J, K, STATIC]: what an operation is in its shop, 0 where there is none."""
     J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
-    found = np.zeros((len(instances), J, K, STATIC))
+    features = np.zeros((len(instances), J, K, STATIC))
     for i, one in enumerate(instances):
         jobs = [one.job(j) for j in range(one.jobs)]
         every = [operation for job in jobs for operation in job]
@@ -185,7 +182,7 @@ def described_reference(instances: Sequence[Instance]) -> np.ndarray:
         unit, bound = sum(d for _, d in every) / len(every), max(work + load)
         for j, job in enumerate(jobs):
             for k, (m, d) in enumerate(job):
-                found[i, j, k] = (
+                features[i, j, k] = (
                     d / unit,
                     sum(d for _, d in job[:k]) / bound,
                     sum(d for _, d in job[k + 1 :]) / bound,
@@ -196,7 +193,7 @@ def described_reference(instances: Sequence[Instance]) -> np.ndarray:
                     d / max(work[j], 1e-6) * len(job),
                     1,
                 )
-    return found
+    return features
 
 
 def some_shops(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -204,7 +201,7 @@ def some_shops(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]
         yield (shops,)
 
 
-@pair(described_reference, some_shops, rtol=1e-5, atol=1e-6, name="envs.jobshop.described")
-def described_all(instances: Sequence[Instance]) -> np.ndarray:
+@pair(operation_features_reference, some_shops, rtol=1e-5, atol=1e-6, name="envs.jobshop.described")
+def operation_features_all(instances: Sequence[Instance]) -> np.ndarray:
     """The same with tensors."""
-    return described(batch(instances)).numpy()
+    return operation_features(batch(instances)).numpy()

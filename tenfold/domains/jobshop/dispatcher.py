@@ -9,19 +9,23 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.agent import FlatAgent, mask_rows, refuse_empty, refuse_state
+from tenfold.algorithms.bare_learner import BareLearner
+from tenfold.config.options import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.masks import FROM_OBSERVATION
-from tenfold.core.protocols import EnvSpec, Policy
+from tenfold.core.protocols import Description, EnvSpec, Policy, State
 from tenfold.core.random import Purpose, draw_bits, key, uniform
 from tenfold.core.spaces import policy_actions
-from tenfold.domains.jobshop import SHOP
-from tenfold.domains.jobshop.config import Dispatcher
-from tenfold.domains.jobshop.dispatch import Shops, batch
-from tenfold.domains.jobshop.dispatching import Sheet
-from tenfold.domains.jobshop.instances import Instance, RandomShops, turned
-from tenfold.domains.jobshop.orders import Player, require_draws
-from tenfold.domains.jobshop.policy import DispatchNet, played, recalled
+from tenfold.core.system import require_memory
+from tenfold.domains.jobshop import SHOP, Dispatcher
+from tenfold.domains.jobshop.dispatch import RowLayout, ShopBatch, batch, shops_of
+from tenfold.domains.jobshop.instances import Instance, RandomShops, reversed_shop
+from tenfold.domains.jobshop.players import Player, require_draws
+from tenfold.domains.jobshop.policy import DispatchNet, gather_next, likelihood, play_schedules
+from tenfold.envs.adapter import Episode
 from tenfold.envs.arguments import split_name
+from tenfold.envs.making import spec_of
+from tenfold.ops.adam import descend
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
@@ -31,14 +35,14 @@ ROOM = 2**21  # jobs in all schedules that are played at once, which bounds the 
 
 def random_shops(env: str) -> RandomShops:
     """Those that an environment's name asks for."""
-    base, asked = split_name(env)
+    base, arguments = split_name(env)
     if base != SHOP:
         raise ConfigError(
             "env",
             f"= {env} is no job shop, and the dispatcher learns from random ones: give "
             f"{SHOP}(random=6..15x5..10), jobs x machines.",
         )
-    if "random" not in asked or set(asked) - {"random", "routes"}:
+    if "random" not in arguments or set(arguments) - {"random", "routes"}:
         raise ConfigError(
             "env",
             f"= {env} is one shop, and the dispatcher learns from random ones: give "
@@ -46,7 +50,7 @@ def random_shops(env: str) -> RandomShops:
             "any: tenfold eval RUN --instance FILE.",
         )
     try:
-        return RandomShops.parse(**asked)
+        return RandomShops.parse(**arguments)
     except EnvironmentFault as error:
         raise ConfigError("env", f"= {env}: {error}") from None
 
@@ -61,7 +65,7 @@ class DispatchAgent(FlatAgent):
         assert isinstance(run.agent, Dispatcher)
         self.config, self.seed, self.layout = run.agent, run.seed, spec.layout
         self.random = random_shops(run.env)
-        self.sheet = Sheet(self.random)
+        self.sheet = RowLayout(self.random)
         self.actions = policy_actions(spec.action_space, run.env)
         self.device = torch.device("cpu" if run.device == "auto" else run.device)
         with torch.random.fork_rng(devices=[]):
@@ -77,10 +81,10 @@ class DispatchAgent(FlatAgent):
     def scores(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
         """Of jobs [B, J]."""
         allowed = np.ones((len(rows), self.sheet.jobs), np.bool_) if mask is None else mask
-        given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (rows, allowed))
-        shops, now, following = self.sheet.read(*(part.to(self.device) for part in given))
+        inputs = (torch.from_numpy(np.ascontiguousarray(part)) for part in (rows, allowed))
+        shops, now, following = self.sheet.read(*(part.to(self.device) for part in inputs))
         memory = self.online.encode(shops)
-        return self.online.decode(now, recalled(memory, following))[:, 0].cpu()
+        return self.online.decode(now, gather_next(memory, following))[:, 0].cpu()
 
     def policy(self, how: str) -> Policy:
         stream = key(self.seed, Purpose.ACTION, self.member)
@@ -103,8 +107,8 @@ class DispatchAgent(FlatAgent):
         batch = () if single else (len(rows),)
         allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
         refuse_empty(self.mask_form, allowed)
-        found = self.scores(rows, allowed).argmax(1).numpy()
-        return int(found[0]) if single else found
+        jobs = self.scores(rows, allowed).argmax(1).numpy()
+        return int(jobs[0]) if single else jobs
 
     def player(self) -> Player:
         """Plays instances of any size, those of one size together. Every second sample is of the
@@ -113,27 +117,27 @@ class DispatchAgent(FlatAgent):
         def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
             require_draws(instances, samples, seed)
             backwards = samples // 2
-            found = ahead(instances, samples - backwards, seed)
+            orders_by_shop = ahead(instances, samples - backwards, seed)
             if backwards:
-                others = ahead([turned(each) for each in instances], backwards, seed)
-                for orders, other in zip(found, others, strict=True):
+                others = ahead([reversed_shop(instance) for instance in instances], backwards, seed)
+                for orders, other in zip(orders_by_shop, others, strict=True):
                     orders += [order[::-1] for order in other]
-            return found
+            return orders_by_shop
 
         def ahead(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
-            found: list[list[np.ndarray]] = [[] for _ in instances]
+            orders_by_shop: list[list[np.ndarray]] = [[] for _ in instances]
             sized = sorted(range(len(instances)), key=lambda i: instances[i].machine.shape)
             for _, those in groupby(sized, key=lambda i: instances[i].machine.shape):
                 same = list(those)
                 shops = batch([instances[i] for i in same], self.device)
                 for i, orders in zip(same, self.orders(shops, samples, seed), strict=True):
-                    found[i] = list(orders[:, : instances[i].operations])
-            return found
+                    orders_by_shop[i] = list(orders[:, : instances[i].operations])
+            return orders_by_shop
 
         return play
 
     @torch.no_grad()
-    def orders(self, shops: Shops, samples: int, seed: int) -> np.ndarray:
+    def orders(self, shops: ShopBatch, samples: int, seed: int) -> np.ndarray:
         """[N, samples, dispatches]; with 0 samples the greedy one."""
         N, J = shops.length.shape
         whole = max(samples, 1)
@@ -141,8 +145,132 @@ class DispatchAgent(FlatAgent):
         if samples:
             source = torch.Generator(self.device)
             source.manual_seed(int(draw_bits(key(seed, Purpose.EVALUATE, self.member), 0)) >> 1)
-        pieces = [
-            played(self.online, shops, min(piece, whole - first), source)[1]
+        chunks = [
+            play_schedules(self.online, shops, min(piece, whole - first), source)[1]
             for first in range(0, whole, piece)
         ]
-        return torch.cat(pieces, 2).permute(1, 2, 0).cpu().numpy()
+        return torch.cat(chunks, 2).permute(1, 2, 0).cpu().numpy()
+
+
+# learning
+
+
+# bytes for a job: in a schedule that is drawn; at a dispatch that is learned from, and there for
+# each of its `width` numbers (measured, and less than that: 1,290 to 1,600 with a width of 64)
+DRAWN, LEARNED, LEARNED_WIDTH = 200, 400, 12
+NAMES: tuple[str, ...] = (
+    "loss",
+    "grad_norm",
+    "gap_mean",
+    "gap_best",
+)  # of the statistics; gaps to the bound
+
+
+def make_learner(run: "Run") -> "DispatchLearner":
+    agent = DispatchAgent(run, spec_of(run.env, policy=True))
+    if agent.device.type == "cpu":
+        require_memory(
+            bytes_of_round(agent),
+            f"A round of {agent.config.shops} shops of {agent.random}",
+            "agent.shops, agent.samples or the shops' sizes (env)",
+        )
+    return DispatchLearner(run, agent)
+
+
+def bytes_of_round(agent: DispatchAgent) -> int:
+    """What a round of the largest shops takes at least: schedules are drawn, all at once, and then
+    every dispatch of the best ones is learned from, all at once."""
+    config, jobs, machines = agent.config, agent.random.jobs[1], agent.random.machines[1]
+    drawn = config.samples * DRAWN
+    learned = jobs * machines * (LEARNED + LEARNED_WIDTH * config.width)
+    return config.shops * jobs * max(drawn, learned)
+
+
+class DispatchLearner(BareLearner):
+    """Each round draws shops of one size, schedules them, and makes one update. Every random number
+    follows from the seed and the step, so that a resumed run goes on as if it had never stopped."""
+
+    exact_resume = True
+    agent: DispatchAgent
+
+    def __init__(self, run: "Run", agent: DispatchAgent) -> None:
+        super().__init__(run, agent)
+        self.sums = torch.zeros(len(NAMES), dtype=torch.float64, device=agent.device)
+        self.counted = 0
+        self.source = torch.Generator(agent.device)
+
+    @property
+    def description(self) -> Description:
+        config = self.config
+        return Description(
+            "plain, all schedules of a round at once",
+            str(self.agent.device),
+            f"{config.shops:,} shops of {self.agent.random}, {config.samples:,} schedules of each",
+        )
+
+    def draw(self, count: int) -> ShopBatch:
+        """Random shops of one size, those of this step."""
+        random, device = self.agent.random, self.agent.device
+        rng = np.random.default_rng(int(key(self.run.seed, Purpose.EPISODE, self.step)))
+        machine, duration = (torch.from_numpy(t).to(device) for t in random.draw_tables(rng, count))
+        _, jobs, machines = machine.shape
+        length = torch.full((count, jobs), machines, device=device)
+        return shops_of(machine, duration, length, machines)
+
+    def round(self, until: int | None = None) -> list[Episode]:
+        """Whole, also beyond `until`: what is learned does not depend on how often it is looked
+        at."""
+        config, agent, clock = self.config, self.agent, self.clock
+        count = min(config.shops, max(self.run.steps - self.step, 1))
+        clock.start()
+        shops = self.draw(count)
+        clock.lap("env")
+        address = key(self.run.seed, Purpose.ACTION, self.step)
+        self.source.manual_seed(int(draw_bits(address, 0)) >> 1)
+        makespan, order = play_schedules(agent.online, shops, config.samples, self.source)
+        best = makespan.argmin(1)
+        label = order.gather(2, best[None, :, None].expand(len(order), -1, 1)).squeeze(2)
+        clock.lap("act")
+        agent.online.flat_grad.zero_()
+        loss = -likelihood(agent.online, shops, label)
+        loss.backward()
+        agent.updates += 1
+        lr = value_at(config.lr, self.step)
+        online, moments = agent.online, (agent.mean, agent.square)
+        parameters = online.flat, online.flat_grad, *moments, agent.updates, lr
+        norm = descend(*parameters, limit=config.clip_norm)
+        gaps = makespan / shops.bound[:, 0] - 1
+        values = (loss.detach(), norm.squeeze(), gaps.mean(), gaps.amin(1).mean())
+        self.sums += torch.stack(values).double()
+        self.counted += 1
+        self.step += count
+        clock.lap("update")
+        return []
+
+    def statistics(self) -> dict[str, float]:
+        """Means since the last call."""
+        if not self.counted:
+            return {}
+        means: list[float] = (self.sums / self.counted).tolist()
+        statistics: dict[str, float] = dict(zip(NAMES, means, strict=True))
+        self.sums.zero_()
+        self.counted = 0
+        return statistics
+
+    def set_lr(self, lr: Any) -> None:
+        self.agent.set_lr(lr)
+        self.config = self.agent.config
+
+    def state(self) -> State:
+        serial = {"step": self.step, "counted": self.counted}
+        return {
+            "agent": self.agent.state(),
+            "serial": {name: np.array(value) for name, value in serial.items()},
+            "sums": {"sums": self.sums.cpu().numpy()},
+        }
+
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
+        self.agent.load_state(state["agent"])
+        self.step, self.counted = (int(state["serial"][name]) for name in ("step", "counted"))
+        self.sums.copy_(torch.as_tensor(np.array(state["sums"]["sums"])))
+        return True

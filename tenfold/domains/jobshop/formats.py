@@ -38,7 +38,7 @@ class Word(NamedTuple):
     column: int
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """A file's text, its name for sentences, and that of the instance in it."""
 
     file: str
@@ -46,8 +46,8 @@ class Source(NamedTuple):
     text: str
 
     def fault(self, sentence: str, at: Word | None = None) -> EnvironmentFault:
-        place = "" if at is None else f", line {at.line}, column {at.column}"
-        return EnvironmentFault(f"{self.file}{place}: {sentence}")
+        where = "" if at is None else f", line {at.line}, column {at.column}"
+        return EnvironmentFault(f"{self.file}{where}: {sentence}")
 
     def number(self, word: Word) -> int:
         if not re.fullmatch(r"-?[0-9]+", word.text):
@@ -56,22 +56,24 @@ class Source(NamedTuple):
         return int(word.text) if len(word.text) < 19 else LONGEST + 1
 
     def duration(self, word: Word) -> int:
-        found = self.number(word)
-        if not 0 <= found <= LONGEST:
-            raise self.fault(f"the duration is {found:,}; it must be from 0 to {LONGEST:,}.", word)
-        return found
+        duration = self.number(word)
+        if not 0 <= duration <= LONGEST:
+            raise self.fault(
+                f"the duration is {duration:,}; it must be from 0 to {LONGEST:,}.", word
+            )
+        return duration
 
     def machine(self, word: Word, first: int, machines: int) -> int:
         """Counted from 0, where the file counts from `first`."""
-        found = self.number(word)
-        if not first <= found < first + machines:
+        machine = self.number(word)
+        if not first <= machine < first + machines:
             which = " in Taillard's format" if first else ""
             raise self.fault(
-                f"there is no machine {found}; they count from {first} to {first + machines - 1}"
+                f"there is no machine {machine}; they count from {first} to {first + machines - 1}"
                 f"{which}.",
                 word,
             )
-        return found - first
+        return machine - first
 
     def instance(
         self, jobs: Jobs, machines: int, bounds: tuple[int, int] | None, name: str = ""
@@ -82,14 +84,14 @@ class Source(NamedTuple):
             raise EnvironmentFault(f"{self.file}: {fault}") from None
 
 
-def parse(source: Source) -> list[Instance]:
+def parse(source: SourceText) -> list[Instance]:
     """The instances of a file, in whatever format it is."""
     if source.text.lstrip().startswith(("{", "[")):
         return parse_json(source)
     lines = [
-        [Word(found[0], n, found.start() + 1) for found in words]
+        [Word(match[0], n, match.start() + 1) for match in matches]
         for n, line in enumerate(source.text.splitlines(), 1)
-        if (words := list(re.finditer(r"\S+", line.partition("#")[0])))
+        if (matches := list(re.finditer(r"\S+", line.partition("#")[0])))
     ]
     if not lines:
         raise source.fault(
@@ -98,12 +100,12 @@ def parse(source: Source) -> list[Instance]:
     titles = [i for i, line in enumerate(lines) if line[0].text.lower() in ("nb", "number")]
     if not titles or titles[0] > 0:
         titles = [0, *titles]
-    parts = [lines[a:b] for a, b in zip(titles, [*titles[1:], len(lines)], strict=True)]
-    if len(parts) == 1:
-        return [parse_lines(source, parts[0])]
+    sections = [lines[a:b] for a, b in zip(titles, [*titles[1:], len(lines)], strict=True)]
+    if len(sections) == 1:
+        return [parse_lines(source, sections[0])]
     return [
         parse_lines(source._replace(name=f"{source.name}-{i}"), part)
-        for i, part in enumerate(parts, 1)
+        for i, part in enumerate(sections, 1)
     ]
 
 
@@ -111,7 +113,7 @@ def is_word(line: list[Word]) -> bool:
     return line[0].text[0].isalpha()
 
 
-def parse_lines(source: Source, lines: list[list[Word]]) -> Instance:
+def parse_lines(source: SourceText, lines: list[list[Word]]) -> Instance:
     if is_word(lines[0]) and len(lines) > 1:  # a title
         lines = lines[1:]
     worded = any(map(is_word, lines))
@@ -135,13 +137,15 @@ def parse_lines(source: Source, lines: list[list[Word]]) -> Instance:
     return taillard(source, head, rest, jobs, machines)
 
 
-def ended(source: Source, head: list[Word], rest: list[list[Word]], found: str) -> EnvironmentFault:
+def ends_early(
+    source: SourceText, head: list[Word], rest: list[list[Word]], content: str
+) -> EnvironmentFault:
     """The file stops too early."""
-    return source.fault(f"the file ends after {found}.", (rest[-1] if rest else head)[-1])
+    return source.fault(f"the file ends after {content}.", (rest[-1] if rest else head)[-1])
 
 
 def standard(
-    source: Source, head: list[Word], rest: list[list[Word]], jobs: int, machines: int
+    source: SourceText, head: list[Word], rest: list[list[Word]], jobs: int, machines: int
 ) -> Instance:
     table: Jobs = []
     for line in rest:
@@ -158,12 +162,12 @@ def standard(
             ]
         )
     if len(rest) < jobs:
-        raise ended(source, head, rest, f"{len(rest)} of {jobs} jobs")
+        raise ends_early(source, head, rest, f"{len(rest)} of {jobs} jobs")
     return source.instance(table, machines, None)
 
 
 def taillard(
-    source: Source, head: list[Word], rest: list[list[Word]], jobs: int, machines: int
+    source: SourceText, head: list[Word], rest: list[list[Word]], jobs: int, machines: int
 ) -> Instance:
     if len(rest) > 2 * jobs:
         raise source.fault(
@@ -174,7 +178,7 @@ def taillard(
         done = (
             f"{min(len(rest), jobs)} lines of durations and {max(len(rest) - jobs, 0)} of machines"
         )
-        raise ended(source, head, rest, f"{done}, where {jobs} jobs need {jobs} of each")
+        raise ends_early(source, head, rest, f"{done}, where {jobs} jobs need {jobs} of each")
     table: Jobs = []
     for durations, visits in zip(rest[:jobs], rest[jobs:], strict=True):
         if len(durations) != len(visits):
@@ -191,37 +195,37 @@ def taillard(
                 for m, d in zip(visits[:last], durations[:last], strict=True)
             ]
         )
-    told = [source.number(word) for word in head[2:]]
-    if len(told) not in (0, 2, 4):
+    numbers = [source.number(word) for word in head[2:]]
+    if len(numbers) not in (0, 2, 4):
         raise source.fault(
             "behind jobs and machines may stand time seed, machine seed, upper and lower bound.",
             head[2],
         )
-    known = len(told) == 4 and min(told[2:]) > 0
-    return source.instance(table, machines, (told[3], told[2]) if known else None)
+    known = len(numbers) == 4 and min(numbers[2:]) > 0
+    return source.instance(table, machines, (numbers[3], numbers[2]) if known else None)
 
 
 # JSON
 
 
-def parse_json(source: Source) -> list[Instance]:
+def parse_json(source: SourceText) -> list[Instance]:
     try:
-        found = json.loads(source.text)
+        document = json.loads(source.text)
     except json.JSONDecodeError as error:
         raise source.fault(
             f"this is no JSON: {error.msg}.", Word("", error.lineno, error.colno)
         ) from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(document, dict) or not document:
         raise source.fault("its JSON must be an object with duration_matrix and machines_matrix.")
-    if "duration_matrix" in found or "machines_matrix" in found:
-        return [json_instance(source, found, str(found.get("name") or source.name), "")]
-    return [json_instance(source, each, key, f"{key}.") for key, each in found.items()]
+    if "duration_matrix" in document or "machines_matrix" in document:
+        return [json_instance(source, document, str(document.get("name") or source.name), "")]
+    return [json_instance(source, entry, key, f"{key}.") for key, entry in document.items()]
 
 
-def json_instance(source: Source, found: Any, name: str, within: str) -> Instance:
+def json_instance(source: SourceText, entry: Any, name: str, within: str) -> Instance:
     """One object; `within` is the path to it, for sentences."""
     table = [
-        matrix(source, found.get(key) if isinstance(found, dict) else None, f"{within}{key}")
+        matrix(source, entry.get(key) if isinstance(entry, dict) else None, f"{within}{key}")
         for key in ("machines_matrix", "duration_matrix")
     ]
     jobs: Jobs = []
@@ -237,18 +241,18 @@ def json_instance(source: Source, found: Any, name: str, within: str) -> Instanc
             f"{within}machines_matrix has {len(table[0])} jobs, and {within}duration_matrix "
             f"{len(table[1])}."
         )
-    metadata = found.get("metadata")
+    metadata = entry.get("metadata")
     machines = metadata.get("machines", 0) if isinstance(metadata, dict) else 0
     if type(machines) is not int or not 0 <= machines <= LONGEST:
         raise source.fault(f"{within}metadata.machines must be the number of machines.")
-    return source.instance(jobs, machines, told_bounds(source, metadata, within), name)
+    return source.instance(jobs, machines, metadata_bounds(source, metadata, within), name)
 
 
-def matrix(source: Source, found: Any, path: str) -> list[list[int]]:
+def matrix(source: SourceText, rows: Any, path: str) -> list[list[int]]:
     """Whole numbers from 0, a list for each job."""
-    if not isinstance(found, list) or not found:
+    if not isinstance(rows, list) or not rows:
         raise source.fault(f"{path} is missing, or no list of lists of whole numbers.")
-    for j, row in enumerate(found):
+    for j, row in enumerate(rows):
         if not isinstance(row, list) or not row:
             raise source.fault(f"{path}[{j}] must be a list of whole numbers, one an operation.")
         for k, number in enumerate(row):
@@ -257,20 +261,20 @@ def matrix(source: Source, found: Any, path: str) -> list[list[int]]:
                     f"{path}[{j}][{k}] is {json.dumps(number)[:60]}, and must be a whole number "
                     f"from 0 to {LONGEST:,}."
                 )
-    return found
+    return rows
 
 
-def told_bounds(source: Source, metadata: Any, within: str) -> tuple[int, int] | None:
+def metadata_bounds(source: SourceText, metadata: Any, within: str) -> tuple[int, int] | None:
     if not isinstance(metadata, dict):
         return None
-    told = {key: metadata.get(key) for key in ("optimum", "lower_bound", "upper_bound")}
-    for key, number in told.items():
+    values = {key: metadata.get(key) for key in ("optimum", "lower_bound", "upper_bound")}
+    for key, number in values.items():
         if number is not None and type(number) is not int:
             raise source.fault(
                 f"{within}metadata.{key} is {json.dumps(number)[:60]}, and must be a whole number "
                 "or null."
             )
-    best, lower, upper = told.values()
+    best, lower, upper = values.values()
     if best is not None:
         return best, best
     return None if upper is None else (lower or 0, upper)
@@ -301,15 +305,15 @@ def to_taillard(instance: Instance) -> str:
 def to_json(instance: Instance) -> str:
     jobs = [instance.job(j) for j in range(instance.jobs)]
     lower, upper = instance.bounds or (None, None)
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": instance.name,
         "duration_matrix": [[duration for _, duration in job] for job in jobs],
         "machines_matrix": [[machine for machine, _ in job] for job in jobs],
         "metadata": {"optimum": instance.optimum, "upper_bound": upper, "lower_bound": lower},
     }
     if instance.machines > instance.machine.max() + 1:  # the last ones stand still
-        found["metadata"]["machines"] = instance.machines
-    return json.dumps(found) + "\n"
+        document["metadata"]["machines"] = instance.machines
+    return json.dumps(document) + "\n"
 
 
 WRITERS: dict[str, Callable[[Instance], str]] = {

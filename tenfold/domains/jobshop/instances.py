@@ -70,8 +70,8 @@ class Instance:
                 f"{duration.shape} differ."
             )
         lengths = (machine >= 0).sum(1)
-        there = np.arange(machine.shape[1]) < lengths[:, None]
-        if ((machine == NO_MACHINE) == there).any() or (duration[~there] != 0).any():
+        exists = np.arange(machine.shape[1]) < lengths[:, None]
+        if ((machine == NO_MACHINE) == exists).any() or (duration[~exists] != 0).any():
             raise EnvironmentFault(
                 f"{self.name}: machines count from 0, and behind a job's last operation the "
                 f"machine is {NO_MACHINE} and the duration 0."
@@ -128,29 +128,29 @@ class Instance:
         )
 
 
-def turned(instance: Instance) -> Instance:
+def reversed_shop(instance: Instance) -> Instance:
     """The shop backwards: every job's operations in the opposite order. A schedule of one, played
     from its end, is a schedule of the other, and as long."""
-    place = np.arange(instance.machine.shape[1])
-    back = instance.lengths[:, None] - 1 - place
-    back = np.where(back >= 0, back, place)  # behind a job's last operation nothing moves
+    column = np.arange(instance.machine.shape[1])
+    back = instance.lengths[:, None] - 1 - column
+    back = np.where(back >= 0, back, column)  # behind a job's last operation nothing moves
     machine, duration = (
         np.take_along_axis(table, back, 1) for table in (instance.machine, instance.duration)
     )
     return replace(instance, machine=machine, duration=duration)
 
 
-def whole_numbers(what: str, given: object) -> np.ndarray:
+def whole_numbers(what: str, value: object) -> np.ndarray:
     """A table of them; what is none is refused and never rounded."""
     try:
-        found = np.array(given, order="C", ndmin=2)
+        array = np.array(value, order="C", ndmin=2)
         with np.errstate(invalid="ignore"):  # NaN
-            kept = found.astype(np.int64)
-        if bool((kept == found).all()):
+            kept = array.astype(np.int64)
+        if bool((kept == array).all()):
             return kept
     except (TypeError, ValueError, OverflowError):  # text, or lists of several lengths
         pass
-    raise EnvironmentFault(f"{what}: {given!r:.60} is no table of whole numbers.")
+    raise EnvironmentFault(f"{what}: {value!r:.60} is no table of whole numbers.")
 
 
 def checked_bounds(instance: Instance, bounds: Iterable[int]) -> tuple[int, int]:
@@ -189,6 +189,13 @@ def lower_bound(instance: Instance) -> int:
         if here.any():
             bounds.append(int(head[here].min() + instance.duration[here].sum() + tail[here].min()))
     return max(bounds)
+
+
+def odd_shop() -> Instance:
+    """For examples of pairs: jobs of other lengths, a machine visited twice, one that nobody needs,
+    operations that take no time."""
+    jobs = [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)]]
+    return Instance.of_jobs("odd", jobs, machines=4)
 
 
 # random ones
@@ -256,15 +263,15 @@ class RandomShops:
     @staticmethod
     def parse(random: object, routes: str = ROUTES[0]) -> "RandomShops":
         """From `10x5`, or with ranges `6..10x5..10`: jobs x machines."""
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"(\d{1,9})(?:\.\.(\d{1,9}))?[x×](\d{1,9})(?:\.\.(\d{1,9}))?", f"{random}"
         )
-        if not found:
+        if not match:
             raise EnvironmentFault(
                 f"random = {random} cannot be read: give jobs x machines, for example 10x5, or "
                 "ranges of them, for example 6..10x5..10."
             )
-        j, to_j, m, to_m = found.groups()
+        j, to_j, m, to_m = match.groups()
         return RandomShops((int(j), int(to_j or j)), (int(m), int(to_m or m)), routes=routes)
 
     def __str__(self) -> str:

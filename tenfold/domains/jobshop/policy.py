@@ -16,20 +16,20 @@ from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.dispatch import (
     FEATURES,
     STATIC,
-    Floor,
-    Seen,
-    Shops,
+    FloorState,
+    FloorView,
+    ShopBatch,
+    apply_dispatch,
     batch,
-    described,
-    dispatched,
-    opened,
-    seen,
+    empty_floor,
+    operation_features,
+    view_floor,
 )
 from tenfold.domains.jobshop.instances import random_shop
 from tenfold.nets.flat import FlatModule
 
 
-class Layer(nn.Module):
+class OperationLayer(nn.Module):
     """Each operation hears of its neighbours: the one before, the one after, the mean and the
     largest of its machine's, the mean of its job's."""
 
@@ -38,18 +38,18 @@ class Layer(nn.Module):
         self.mix = nn.Sequential(nn.Linear(6 * width, width), nn.ReLU(), nn.Linear(width, width))
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor, machine: Tensor, machines: int, there: Tensor) -> Tensor:
+    def forward(self, x: Tensor, machine: Tensor, machines: int, exists: Tensor) -> Tensor:
         N, J, K, D = x.shape
         none = x.new_zeros(N, J, 1, D)
         before, after = torch.cat([none, x[:, :, :-1]], 2), torch.cat([x[:, :, 1:], none], 2)
-        job = x.sum(2, keepdim=True) / there.sum(2, keepdim=True).clamp(min=1)
+        job = x.sum(2, keepdim=True) / exists.sum(2, keepdim=True).clamp(min=1)
         where = machine.reshape(N, J * K, 1).expand(-1, -1, D)
         flat = x.reshape(N, J * K, D)
         room = x.new_zeros(N, machines + 1, D)
         mean = room.scatter_reduce(1, where, flat, "mean", include_self=False).gather(1, where)
         most = room.scatter_reduce(1, where, flat, "amax", include_self=False).gather(1, where)
         heard = (x, before, after, mean.view_as(x), most.view_as(x), job.expand_as(x))
-        return self.norm(x + self.mix(torch.cat(heard, 3))) * there
+        return self.norm(x + self.mix(torch.cat(heard, 3))) * exists
 
 
 class DispatchNet(FlatModule):
@@ -57,69 +57,69 @@ class DispatchNet(FlatModule):
         super().__init__()
         self.width = width
         self.enter = nn.Linear(STATIC, width)
-        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
+        self.layers = nn.ModuleList(OperationLayer(width) for _ in range(layers))
         self.look = nn.Linear(FEATURES, width)
         self.recall = nn.Linear(width, width, bias=False)
         self.second = nn.Linear(width, width)
-        self.own = nn.Linear(width, width)
+        self.query = nn.Linear(width, width)
         self.gather = nn.Linear(4 * width, width, bias=False)
         self.score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
-    def encode(self, shops: Shops) -> Tensor:
+    def encode(self, shops: ShopBatch) -> Tensor:
         """[N, J, K + 1, width]: what the decoder recalls of each operation; of none behind the
         last."""
-        x = described(shops)
-        there = x[..., -1:]
-        x = torch.relu(self.enter(x)) * there
+        x = operation_features(shops)
+        exists = x[..., -1:]
+        x = torch.relu(self.enter(x)) * exists
         machine = shops.machine[..., :-1]
         for layer in self.layers:
-            x = layer(x, machine, shops.load.shape[1] - 1, there)
+            x = layer(x, machine, shops.load.shape[1] - 1, exists)
         return nn.functional.pad(self.recall(x), (0, 0, 0, 1))
 
-    def decode(self, seen: Seen, recalled: Tensor) -> Tensor:
+    def decode(self, view: FloorView, gather_next: Tensor) -> Tensor:
         """Scores [N, S, J] of jobs whose next operations are recalled as [N, S, J, width]; minus
         infinity where they may not be chosen."""
-        x = self.read(seen.features, recalled)
-        scores = self.compared(x, self.context(x, seen.allowed, seen.waiting)[..., None, :])
-        return scores.masked_fill(~seen.allowed, -torch.inf)
+        x = self.read(view.features, gather_next)
+        scores = self.compared(x, self.context(x, view.allowed, view.waiting)[..., None, :])
+        return scores.masked_fill(~view.allowed, -torch.inf)
 
-    def read(self, features: Tensor, recalled: Tensor) -> Tensor:
+    def read(self, features: Tensor, gather_next: Tensor) -> Tensor:
         """[..., J, width]: each job by itself."""
-        return torch.relu(self.second(torch.relu(self.look(features) + recalled)))
+        return torch.relu(self.second(torch.relu(self.look(features) + gather_next)))
 
     def context(self, x: Tensor, allowed: Tensor, waiting: Tensor) -> Tensor:
         """[..., width]: the mean and the largest of the jobs that may be chosen, and of all that
         wait."""
-        parts = []
+        pooled = []
         for those in (allowed[..., None].to(x.dtype), waiting[..., None].to(x.dtype)):
             theirs = x * those
-            parts += [theirs.sum(-2) / those.sum(-2).clamp(min=1), theirs.amax(-2)]
-        return self.gather(torch.cat(parts, -1))
+            pooled += [theirs.sum(-2) / those.sum(-2).clamp(min=1), theirs.amax(-2)]
+        return self.gather(torch.cat(pooled, -1))
 
     def compared(self, x: Tensor, context: Tensor) -> Tensor:
         """[...]: the score of a job among the others."""
-        return self.score(torch.relu(self.own(x) + context)).squeeze(-1)
+        return self.score(torch.relu(self.query(x) + context)).squeeze(-1)
 
 
-def recalled(memory: Tensor, following: Tensor) -> Tensor:
+def gather_next(memory: Tensor, following: Tensor) -> Tensor:
     """[N, S, J, width]: of each job's next operation."""
     wide = memory[:, None].expand(-1, following.shape[1], -1, -1, -1)
     index = following[..., None, None].expand(-1, -1, -1, 1, memory.shape[3])
     return wide.gather(3, index).squeeze(3)
 
 
-def log_probabilities(now: Seen, scores: Tensor) -> Tensor:
+def log_probabilities(now: FloorView, scores: Tensor) -> Tensor:
     """log π [N, S, J] of what may be chosen; 0 where there is no choice, and for other jobs."""
     choice = (now.allowed.sum(2) > 1)[..., None]
-    found = torch.where(choice, scores, 0.0).log_softmax(2)  # no -inf - -inf where all is done
-    return torch.where(choice & now.allowed, found, 0.0)
+    log_prob = torch.where(choice, scores, 0.0).log_softmax(2)  # no -inf - -inf where all is done
+    return torch.where(choice & now.allowed, log_prob, 0.0)
 
 
-def choices_reference(net: DispatchNet, shops: Shops, floor: Floor) -> Tensor:
+def choices_reference(net: DispatchNet, shops: ShopBatch, floor: FloorState) -> Tensor:
     """log π [N, S, J] of every job."""
-    now = seen(shops, floor)
-    found = net.decode(now, recalled(net.encode(shops), floor.following))
-    return log_probabilities(now, found)
+    now = view_floor(shops, floor)
+    scores = net.decode(now, gather_next(net.encode(shops), floor.following))
+    return log_probabilities(now, scores)
 
 
 def moments(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -127,14 +127,16 @@ def moments(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     kind = getattr(torch, dtype)
     for sizes, schedules in ((((1, 1),), 1), (((5, 4), (5, 4)), 3), (((2, 3), (6, 2)), 2)):
         shops = batch([random_shop(rng, *size) for size in sizes])
-        shops = Shops(*(t.to(kind) if t.is_floating_point() else t for t in shops))
+        shops = ShopBatch(*(t.to(kind) if t.is_floating_point() else t for t in shops))
         net = DispatchNet(int(rng.integers(1, 9)), 2).to(kind).flatten()
-        floor = opened(shops, schedules)
+        floor = empty_floor(shops, schedules)
         for t in range(shops.dispatches + 1):
             if t % 3 == 0:
                 yield net, shops, floor
             draw = torch.from_numpy(rng.random(floor.ready.shape))
-            floor = dispatched(shops, floor, (draw * seen(shops, floor).allowed).argmax(2))
+            floor = apply_dispatch(
+                shops, floor, (draw * view_floor(shops, floor).allowed).argmax(2)
+            )
 
 
 @pair(
@@ -145,14 +147,14 @@ def moments(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     atol=1e-6,
     name="envs.jobshop.choices",
 )
-def choices(net: DispatchNet, shops: Shops, floor: Floor) -> Tensor:
+def choices(net: DispatchNet, shops: ShopBatch, floor: FloorState) -> Tensor:
     """The same by `scores`."""
-    now = seen(shops, floor)
-    found = scores(net, net.encode(shops), now, floor.following)
-    return log_probabilities(now, found)
+    now = view_floor(shops, floor)
+    job_scores = scores(net, net.encode(shops), now, floor.following)
+    return log_probabilities(now, job_scores)
 
 
-def scores(net: DispatchNet, memory: Tensor, now: Seen, following: Tensor) -> Tensor:
+def scores(net: DispatchNet, memory: Tensor, now: FloorView, following: Tensor) -> Tensor:
     """What `decode` gives [N, S, J], but only where there is a choice, which is at about half of
     all dispatches, and only of jobs that may be chosen, two or three of them; else 0 for the only
     option."""
@@ -170,47 +172,49 @@ def scores(net: DispatchNet, memory: Tensor, now: Seen, following: Tensor) -> Te
 
 
 @torch.no_grad()
-def played(
-    net: DispatchNet, shops: Shops, schedules: int, source: torch.Generator | None
+def play_schedules(
+    net: DispatchNet, shops: ShopBatch, schedules: int, source: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Makespans [N, S] and the jobs that were dispatched [dispatches, N, S]: drawn by random
     numbers of `source`, or without it the best. In a shop that has fewer operations than the
     largest, job 0 is named when all is done."""
-    memory, floor, order = net.encode(shops), opened(shops, schedules), []
+    memory, floor, order = net.encode(shops), empty_floor(shops, schedules), []
     for _ in range(shops.dispatches):
-        found = scores(net, memory, seen(shops, floor), floor.following)
+        job_scores = scores(net, memory, view_floor(shops, floor), floor.following)
         if source is not None:  # Gumbel's trick: the largest of score - log(exponential) is a draw
-            found = found - torch.empty_like(found).exponential_(generator=source).log()
-        order.append(found.argmax(2))
-        floor = dispatched(shops, floor, order[-1])
+            job_scores = (
+                job_scores - torch.empty_like(job_scores).exponential_(generator=source).log()
+            )
+        order.append(job_scores.argmax(2))
+        floor = apply_dispatch(shops, floor, order[-1])
     return floor.ready.amax(2), torch.stack(order)
 
 
-def likelihood_reference(net: DispatchNet, shops: Shops, order: Tensor) -> Tensor:
+def likelihood_reference(net: DispatchNet, shops: ShopBatch, order: Tensor) -> Tensor:
     """Mean log-probability of the choices in orders [dispatches, N], step by step, where there was
     more than one option."""
-    memory, floor = net.encode(shops), opened(shops, 1)
+    memory, floor = net.encode(shops), empty_floor(shops, 1)
     total, count = memory.new_zeros(()), 0
     for job in order:
-        now = seen(shops, floor)
-        found = net.decode(now, recalled(memory, floor.following))
+        now = view_floor(shops, floor)
+        job_scores = net.decode(now, gather_next(memory, floor.following))
         for i in range(len(job)):
             if now.allowed[i, 0].sum() > 1:
-                total = total + found[i, 0].log_softmax(0)[job[i]]
+                total = total + job_scores[i, 0].log_softmax(0)[job[i]]
                 count += 1
-        floor = dispatched(shops, floor, job[:, None])
+        floor = apply_dispatch(shops, floor, job[:, None])
     return total / max(count, 1)
 
 
-def likelihood(net: DispatchNet, shops: Shops, order: Tensor) -> Tensor:
+def likelihood(net: DispatchNet, shops: ShopBatch, order: Tensor) -> Tensor:
     """The same with all steps in one forward pass: what is seen does not depend on parameters."""
-    floor, moments = opened(shops, 1), []
+    floor, moments = empty_floor(shops, 1), []
     with torch.no_grad():
         for job in order:
-            moments.append((*seen(shops, floor), floor.following))
-            floor = dispatched(shops, floor, job[:, None])
-    *parts, following = (torch.cat(part, 1) for part in zip(*moments, strict=True))
-    now = Seen(*parts)
+            moments.append((*view_floor(shops, floor), floor.following))
+            floor = apply_dispatch(shops, floor, job[:, None])
+    *columns, following = (torch.cat(part, 1) for part in zip(*moments, strict=True))
+    now = FloorView(*columns)
     choice = now.allowed.sum(2) > 1
-    found = log_probabilities(now, scores(net, net.encode(shops), now, following))
-    return found.gather(2, order.T[..., None]).sum() / choice.sum().clamp(min=1)
+    log_prob = log_probabilities(now, scores(net, net.encode(shops), now, following))
+    return log_prob.gather(2, order.T[..., None]).sum() / choice.sum().clamp(min=1)

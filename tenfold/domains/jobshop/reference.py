@@ -8,14 +8,14 @@ import numpy as np
 from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.instances import Instance, lower_bound
 from tenfold.domains.jobshop.reading import read_instance
-from tenfold.domains.jobshop.rules import BOUND, TIME, allow, begin, parts, row_size, shop_of
+from tenfold.domains.jobshop.rules import BOUND, TIME, allow, begin, row_size, shop_of, views
 from tenfold.domains.jobshop.shops import JobShopEnvironments
 
 
 def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
     """The legal options of each machine."""
-    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
-    found = []
+    following, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
+    options = []
     for m in range(instance.machines):
         waiting = [
             j
@@ -25,14 +25,14 @@ def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
             and ready[j] <= row[TIME]
         ]
         idle = [instance.jobs] if waits_for_someone(instance, row, m, waiting) else []
-        found.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
-    return found
+        options.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
+    return options
 
 
 def waits_for_someone(instance: Instance, row: np.ndarray, m: int, waiting: list[int]) -> bool:
     """Whether machine m may idle: something runs, and another job may arrive before the first of
     those that wait could have ended."""
-    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
+    following, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
     if not waiting or max(free) <= row[TIME]:
         return False
     end = min(max(ready[j], free[m]) + instance.duration[j, following[j]] for j in waiting)
@@ -47,7 +47,7 @@ def waits_for_someone(instance: Instance, row: np.ndarray, m: int, waiting: list
 
 def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
     """The observation, part by part from its definition; sets the row's bound."""
-    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
+    following, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
     time, unit, longest = int(row[TIME]), lower_bound(instance), int(instance.duration.max())
     J, M = instance.jobs, instance.machines
     d = [[duration for _, duration in instance.job(j)] for j in range(J)]
@@ -61,17 +61,19 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
         earliest[j, len(d[j]) - 1] + d[j][-1] if following[j] < len(d[j]) else ready[j]
         for j in range(J)
     ]
-    there = [[(j, k) for j, k in earliest if instance.machine[j, k] == m] for m in range(M)]
+    remaining = [[(j, k) for j, k in earliest if instance.machine[j, k] == m] for m in range(M)]
     of_machine = [
         min(earliest[o] for o in ops)
         + sum(d[j][k] for j, k in ops)
         + min(sum(d[j][k + 1 :]) for j, k in ops)
         if ops
         else free[m]
-        for m, ops in enumerate(there)
+        for m, ops in enumerate(remaining)
     ]
     row[BOUND] = bound = max(of_job + of_machine)
-    waits = [[(j, k) for j, k in ops if k == following[j] and ready[j] <= time] for ops in there]
+    waits = [
+        [(j, k) for j, k in ops if k == following[j] and ready[j] <= time] for ops in remaining
+    ]
     obs = [time / unit, (bound - unit) / unit]
     for j in range(J):
         left = d[j][following[j] :]
@@ -86,13 +88,13 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
     for m in range(M):
         obs += [
             max(free[m] - time, 0) / longest,
-            sum(d[j][k] for j, k in there[m]) / unit,
+            sum(d[j][k] for j, k in remaining[m]) / unit,
             len(waits[m]) / J,
             (bound - of_machine[m]) / unit,
             bool(waits[m]) and free[m] <= time,
         ]
     for m in range(M):
-        ops = dict(reversed(there[m]))  # of several visits the first
+        ops = dict(reversed(remaining[m]))  # of several visits the first
         for j in range(J):
             waiting = (j, ops.get(j)) in waits[m]
             obs += [
@@ -110,12 +112,12 @@ def step_reference(
     """One step of each lane: start what was chosen, go from event to event until a machine can
     choose, begin anew at the end."""
     rows = []
-    for row, chosen in zip(state, action, strict=True):
+    for row, jobs in zip(state, action, strict=True):
         longest = instance.machine.shape[1]
-        following, ready, free, start = parts.py_func(row, instance.jobs, longest)
+        following, ready, free, start = views.py_func(row, instance.jobs, longest)
         before, done, at_once = int(row[BOUND]), False, False
         for m, options in enumerate(options_reference(instance, row)):
-            j = int(chosen[m])
+            j = int(jobs[m])
             if j in options and j < instance.jobs:
                 start[j * longest + following[j]] = row[TIME]
                 ready[j] = free[m] = row[TIME] + instance.duration[j, following[j]]

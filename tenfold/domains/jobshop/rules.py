@@ -23,16 +23,14 @@ has an earliest start: the end of the operation before it in its job (the runnin
 earliest start of the one before plus its duration), or when its machine becomes free, or now,
 whichever is last. Then
 
-    bound = max( over jobs:     earliest start of the last operation + its duration, or when it
-    ended;
+    bound = max( over jobs:     earliest start of the last operation + its duration, or its end;
                  over machines: least earliest start + the durations + least work of a job after it,
                                 of the operations that have not yet started there )
 
 No move lowers it, and at the end it is the makespan. With the largest power of two up to an eighth
-of the first bound as `scale`,
+of the first bound as `scale`, in every bit
 
-    reward_t = (bound_t − bound_{t+1}) / scale,     so that     Σ reward = −(makespan − first bound)
-    / scale     in every bit.
+    reward_t = (bound_t − bound_{t+1}) / scale,     Σ reward = −(makespan − first bound) / scale
 
 Times are divided by the first bound, durations by the longest one, so that observations are the
 same for any unit of time. Where a job visits a machine more than once, its place there shows the
@@ -95,7 +93,7 @@ def action_space(instance: Instance) -> gym.spaces.MultiDiscrete:
 
 
 @kernel
-def parts(row, jobs, longest):
+def views(row, jobs, longest):
     """Views: each job's next operation, when its last one ends, when each machine's last one ends,
     when each operation started (those of job j from j · longest on, the number of operations of the
     longest job: a view of two dimensions would cost more than a step)."""
@@ -107,7 +105,7 @@ def parts(row, jobs, longest):
 def begin(row, jobs, longest, first):
     row[:] = 0
     row[BOUND] = first
-    parts(row, jobs, longest)[3][:] = -1
+    views(row, jobs, longest)[3][:] = -1
 
 
 @kernel
@@ -121,7 +119,7 @@ def worth_waiting(routes, row, mask, m):
     """Whether a job that does not wait at machine m may arrive there before the first of those that
     do could have ended."""
     _, jobs, longest = routes.shape
-    following, ready, free, _ = parts(row, jobs, longest)
+    following, ready, free, _ = views(row, jobs, longest)
     end = NEVER
     for j in range(jobs):
         if mask[m * (jobs + 1) + j]:
@@ -142,7 +140,7 @@ def allow(routes, row, mask):
     """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at
     free machines."""
     _, jobs, longest = routes.shape
-    following, ready, free, _ = parts(row, jobs, longest)
+    following, ready, free, _ = views(row, jobs, longest)
     time, running, waiting = row[TIME], False, 0
     mask[:] = False
     for m in range(len(free)):
@@ -164,7 +162,7 @@ def advance(routes, row, action, mask):
     """Starts what was chosen and moves to the next decision, whose options are left in `mask`.
     Returns whether there is none."""
     _, jobs, longest = routes.shape
-    following, ready, free, start = parts(row, jobs, longest)
+    following, ready, free, start = views(row, jobs, longest)
     at_once = False
     for m in range(len(free)):
         j = action[m]
@@ -199,7 +197,7 @@ def observe(routes, units, row, work, obs):
     run, whether it is still to come, how soon it could start.
     """
     _, jobs, longest = routes.shape
-    following, ready, free, _ = parts(row, jobs, longest)
+    following, ready, free, _ = views(row, jobs, longest)
     machines, time, unit, slowest = len(free), row[TIME], units[0], units[1]
     of_job, least, tail, load, queue, left = work[0], work[1], work[2], work[3], work[4], work[5]
     for m in range(machines):
@@ -234,6 +232,16 @@ def observe(routes, units, row, work, obs):
         least[m] = least[m] + load[m] + tail[m] if least[m] < NEVER else free[m]
         bound = max(bound, least[m])
     row[BOUND] = bound
+    observe_jobs_and_machines(routes, units, row, work, obs)
+
+
+@kernel
+def observe_jobs_and_machines(routes, units, row, work, obs):
+    """The observation but for its places, from what `observe` left in `work`."""
+    _, jobs, longest = routes.shape
+    following, ready, free, _ = views(row, jobs, longest)
+    time, bound, unit, slowest = row[TIME], row[BOUND], units[0], units[1]
+    of_job, least, load, queue, left = work[0], work[1], work[3], work[4], work[5]
     obs[0], obs[1] = time / unit, (bound - unit) / unit
     for j in range(jobs):
         o, k = PER_SHOP + PER_JOB * j, following[j]
@@ -243,7 +251,7 @@ def observe(routes, units, row, work, obs):
         obs[o + 3] = max(time - ready[j], 0) / unit if left[j] else 0
         obs[o + 4] = (bound - of_job[j]) / unit
         obs[o + 5] = routes[DURATION, j, k] / slowest if left[j] else 0
-    for m in range(machines):
+    for m in range(len(free)):
         o = PER_SHOP + PER_JOB * jobs + PER_MACHINE * m
         obs[o] = max(free[m] - time, 0) / slowest
         obs[o + 1] = load[m] / unit
@@ -256,7 +264,7 @@ def observe(routes, units, row, work, obs):
 
 
 @kernel
-def refusal(jobs, action, mask):
+def find_masked_action(jobs, action, mask):
     """The first machine whose head is present and whose action is masked, or −1."""
     for m in range(len(action)):
         options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
@@ -319,10 +327,10 @@ def play_all(
     """
     jobs, machines = routes.shape[1], action.shape[1]
     for i in range(len(state)):
-        m = refusal(jobs, action[i], mask[i])
+        m = find_masked_action(jobs, action[i], mask[i])
         if m >= 0:
             return -1 - (i * machines + m)
-    ended = 0
+    ends_early = 0
     for i in range(len(state)):
         before = state[i, BOUND]
         terminated[i] = advance(routes, state[i], action[i], mask[i])
@@ -331,12 +339,12 @@ def play_all(
         ret[i] += reward[i]
         length[i] += 1
         if terminated[i]:
-            last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
+            last[ends_early, 0], last[ends_early, 1], last[ends_early, 2] = i, ret[i], length[i]
             last_makespan[i] = state[i, TIME]
             copy_into(last_state[i], state[i])
             copy_into(final_obs[i], obs[i])
             episode[i] += 1
             length[i], ret[i] = 0, 0.0
             restart(routes, units, state[i], work, obs[i], mask[i])
-            ended += 1
-    return ended
+            ends_early += 1
+    return ends_early

@@ -1,20 +1,27 @@
-"""Schedules of job shops: dispatching rules, and an independent check.
+"""Schedules of job shops: an independent check, schedules as orders of jobs, and Gantt charts.
 
 A schedule says when each operation starts. `check_schedule` shares nothing with the simulator in
 `rules.py` but the instance's two tables.
+
+A dispatch order names a job once for each of its operations. From left to right the job's next
+operation is appended to its machine's queue, and starts as early as that allows:
+
+    start = max(end of the job's operation before, end of the machine's operation before)
+
+Such schedules are called semi-active; some order gives an optimal one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.core.random import Purpose, key, uniform
-from tenfold.domains.jobshop.instances import Instance
-from tenfold.domains.jobshop.reading import read_instance
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.domains.jobshop.instances import Instance, odd_shop, random_shop
+from tenfold.runs.charts import new_figure
 
 
 class Scheduled(NamedTuple):
@@ -34,65 +41,6 @@ class Infeasible(UserError, ValueError):
     """A schedule that the shop floor does not allow; the sentence names the first violation."""
 
 
-# dispatching rules
-
-
-class Waiting(NamedTuple):
-    """What a rule sees of a job that waits at a free machine."""
-
-    job: int
-    operation: int
-    duration: int  # of the operation it waits for
-    work: int  # left in the job, this operation included
-    left: int  # operations of the job, this one included
-    arrived: int  # when it joined the queue
-    chance: float  # uniform in [0, 1), drawn anew each time
-
-
-Rule = Callable[[Waiting], float]
-RULES: dict[str, Rule] = {
-    "SPT": lambda w: w.duration,  # shortest processing time
-    "MWKR": lambda w: -w.work,  # most work remaining
-    "FIFO": lambda w: w.arrived,  # first in, first out
-    "MOPNR": lambda w: -w.left,  # most operations remaining
-    "random": lambda w: w.chance,
-}
-
-
-def dispatch(instance: str | Path | Instance, rule: str | Rule, seed: int = 0) -> Schedule:
-    """Every free machine starts the waiting job with the smallest number by the rule, the first of
-    equals; none ever idles."""
-    from tenfold.domains.jobshop.shops import JobShopEnv  # which imports this module
-
-    if isinstance(rule, str) and rule not in RULES:
-        raise UserError(f"There is no rule {rule}: give one of {', '.join(RULES)}, or a function.")
-    shop, choose = read_instance(instance), RULES[rule] if isinstance(rule, str) else rule
-    env, stream, draws = JobShopEnv(shop), key(seed, Purpose.RANDOM_POLICY), 0
-    _, info = env.reset(seed=seed)
-    while "schedule" not in info:
-        action = np.full(shop.machines, shop.jobs)
-        for m, options in enumerate(info["action_mask"].reshape(shop.machines, -1)[:, :-1]):
-            queue = []
-            for j in np.flatnonzero(options).tolist():
-                k, chance = int(env.following[j]), float(uniform(stream, np.array([draws]))[0])
-                queue.append(
-                    Waiting(
-                        j,
-                        k,
-                        int(shop.duration[j, k]),
-                        int(shop.duration[j, k:].sum()),
-                        int(shop.lengths[j]) - k,
-                        int(env.ready[j]),
-                        chance,
-                    )
-                )
-                draws += 1
-            if queue:
-                action[m] = min(queue, key=choose).job
-        info = env.step(action)[-1]
-    return info["schedule"]
-
-
 # the check
 
 
@@ -103,7 +51,7 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
     The rules: each operation exactly once, on its machine, for its duration, from time 0 on; the
     operations of a job one after another; on a machine never two at a time.
     """
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    intervals: dict[tuple[int, int], tuple[int, int]] = {}
     on_machine: list[list[tuple[int, int, str]]] = [[] for _ in range(instance.machines)]
     for row in schedule:
         try:
@@ -115,7 +63,7 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
         what = f"operation {operation} of job {job}"
         if not (0 <= job < instance.jobs and 0 <= operation < instance.lengths[job]):
             raise Infeasible(f"There is no {what} in {instance.name}.")
-        if (job, operation) in found:
+        if (job, operation) in intervals:
             raise Infeasible(f"The {what} is scheduled twice.")
         right, long = int(instance.machine[job, operation]), int(instance.duration[job, operation])
         if machine != right:
@@ -126,17 +74,17 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
             )
         if start < 0:
             raise Infeasible(f"The {what} starts at {start}, before time 0.")
-        found[job, operation] = start, end
+        intervals[job, operation] = start, end
         on_machine[machine].append((start, end, what))
     for job in range(instance.jobs):
         for operation in range(instance.lengths[job]):
-            if (job, operation) not in found:
+            if (job, operation) not in intervals:
                 raise Infeasible(f"The operation {operation} of job {job} is missing.")
-            if operation and found[job, operation][0] < found[job, operation - 1][1]:
+            start, before = intervals[job, operation][0], intervals[job, max(operation - 1, 0)][1]
+            if operation and start < before:
                 raise Infeasible(
-                    f"The operation {operation} of job {job} starts at {found[job, operation][0]}, "
-                    f"before the job's operation {operation - 1} ends at "
-                    f"{found[job, operation - 1][1]}."
+                    f"The operation {operation} of job {job} starts at {start}, before the job's "
+                    f"operation {operation - 1} ends at {before}."
                 )
     for machine, runs in enumerate(on_machine):
         runs.sort()
@@ -146,30 +94,30 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
                     f"On machine {machine} the {second} starts at {start}, while the {first} runs "
                     f"until {end}."
                 )
-    return max(end for _, end in found.values())
+    return max(end for _, end in intervals.values())
 
 
 def check_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
     """Makespans [N] of many schedules by when operations start [N, jobs, K], after the same check:
     `Infeasible` names the first schedule that breaks a rule, in the words of `check_schedule`."""
-    there = instance.machine >= 0
+    exists = instance.machine >= 0
     ends = start + instance.duration
-    wrong = (start < 0)[:, there].any(1)
-    wrong |= ((start[:, :, 1:] < ends[:, :, :-1]) & there[:, 1:]).any((1, 2))
+    wrong = (start < 0)[:, exists].any(1)
+    wrong |= ((start[:, :, 1:] < ends[:, :, :-1]) & exists[:, 1:]).any((1, 2))
     for m in range(instance.machines):
         here = instance.machine == m
         begun, until = start[:, here], ends[:, here]
-        place = np.lexsort((until, begun), axis=1)
-        begun, until = (np.take_along_axis(a, place, 1) for a in (begun, until))
+        by_start = np.lexsort((until, begun), axis=1)
+        begun, until = (np.take_along_axis(a, by_start, 1) for a in (begun, until))
         wrong |= (begun[:, 1:] < until[:, :-1]).any(1)
     if wrong.any():
         i = int(wrong.argmax())
-        check_schedule(instance, scheduled(instance, start[i]))
+        check_schedule(instance, schedule_of_starts(instance, start[i]))
         raise Infeasible(f"Schedule {i} of {instance.name} is refused by one check only.")
-    return ends[:, there].max(1)
+    return ends[:, exists].max(1)
 
 
-def scheduled(instance: Instance, start: np.ndarray) -> Schedule:
+def schedule_of_starts(instance: Instance, start: np.ndarray) -> Schedule:
     """A schedule by when operations start [jobs, K], in the order of their starts."""
     made = [
         Scheduled(j, k, machine, int(start[j, k]), int(start[j, k]) + duration)
@@ -177,3 +125,201 @@ def scheduled(instance: Instance, start: np.ndarray) -> Schedule:
         for k, (machine, duration) in enumerate(instance.job(j))
     ]
     return sorted(made, key=lambda s: (s.start, s.machine))
+
+
+def starts_of_schedule(instance: Instance, schedule: Schedule) -> np.ndarray:
+    """When operations start [jobs, K], −1 for those that are not scheduled."""
+    start = np.full(instance.machine.shape, -1)
+    for s in schedule:
+        start[s.job, s.operation] = s.start
+    return start
+
+
+# dispatch orders
+
+
+def schedule_of_order(instance: Instance, order: Sequence[int] | np.ndarray) -> Schedule:
+    """The semi-active schedule of an order, in that order."""
+    following, ready, free = [0] * instance.jobs, [0] * instance.jobs, [0] * instance.machines
+    made: Schedule = []
+    for j in checked_orders(instance, [order])[0].tolist():
+        k = following[j]
+        machine, duration = int(instance.machine[j, k]), int(instance.duration[j, k])
+        start = max(ready[j], free[machine])
+        ready[j] = free[machine] = start + duration
+        following[j] += 1
+        made.append(Scheduled(j, k, machine, start, start + duration))
+    return made
+
+
+def checked_orders(instance: Instance, orders: Sequence[Any]) -> np.ndarray:
+    """Orders [N, operations] that name every job as often as it has operations."""
+    try:
+        values = np.asarray(orders)
+        array = values.astype(np.int64)
+    except (TypeError, ValueError) as error:  # orders of different lengths, or no numbers
+        raise UserError(
+            f"Dispatch orders of {instance.name} cannot be read as rows of job numbers: {error}."
+        ) from None
+    if array.ndim != 2 or array.shape[1] != instance.operations:
+        raise UserError(
+            f"A dispatch order of {instance.name} names a job for each of its "
+            f"{instance.operations} operations, and these have the shape {array.shape}."
+        )
+    if (array != values).any():
+        raise UserError(
+            f"A dispatch order of {instance.name} names jobs by whole numbers, and not by "
+            f"{values[array != values][0]}."
+        )
+    expected = np.repeat(np.arange(instance.jobs), instance.lengths)
+    wrong = np.flatnonzero((np.sort(array, 1) != expected).any(1))
+    if len(wrong):
+        raise UserError(
+            f"Dispatch order {wrong[0]} of {instance.name} does not name each job once for each of "
+            "its operations."
+        )
+    return array
+
+
+# when operations start, for many orders
+
+
+def starts_reference(
+    machine: np.ndarray, duration: np.ndarray, machines: int, orders: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Starts [N, jobs, K] (−1 where there is no operation) and makespans [N] of orders."""
+    instance = Instance("orders", machine, duration, machines)
+    start = np.full((len(orders), *machine.shape), -1)
+    makespan = np.zeros(len(orders), np.int64)
+    for i, order in enumerate(orders):
+        schedule = schedule_of_order(instance, order)
+        start[i] = starts_of_schedule(instance, schedule)
+        makespan[i] = max(s.end for s in schedule)
+    return start, makespan
+
+
+def random_orders(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for instance, count in (
+        (odd_shop(), 7),
+        (random_shop(rng, 1, 1), 1),
+        (random_shop(rng, 6, 4), 5),
+        (random_shop(rng, 3, 9), 0),
+    ):
+        jobs = np.repeat(np.arange(instance.jobs), instance.lengths)
+        orders = rng.permuted(np.tile(jobs, (count, 1)), axis=1)
+        yield instance.machine, instance.duration, instance.machines, orders
+
+
+@pair(starts_reference, random_orders, dtypes=("int64",), name="envs.jobshop.starts_of_orders")
+@kernel
+def starts_of_orders(machine, duration, machines, orders):
+    count, (jobs, longest) = len(orders), machine.shape
+    start = np.full((count, jobs, longest), -1)
+    makespan = np.zeros(count, np.int64)
+    following, ready, free = (
+        np.zeros(jobs, np.int64),
+        np.zeros(jobs, np.int64),
+        np.zeros(machines, np.int64),
+    )
+    for i in range(count):
+        following[:], ready[:], free[:] = 0, 0, 0
+        for o in range(orders.shape[1]):
+            j = orders[i, o]
+            k = following[j]
+            m = machine[j, k]
+            begun = max(ready[j], free[m])
+            start[i, j, k] = begun
+            ready[j] = free[m] = begun + duration[j, k]
+            following[j] += 1
+            makespan[i] = max(makespan[i], ready[j])
+    return start, makespan
+
+
+def starts(instance: Instance, orders: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """When operations start [N, jobs, K], and makespans [N], of orders [N, operations]."""
+    array = checked_orders(instance, orders)
+    return starts_of_orders(instance.machine, instance.duration, instance.machines, array)
+
+
+def orders_of_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
+    """Orders [N, operations] by when operations start [N, jobs, K]; of those that start together,
+    what takes no time comes first."""
+    exists = instance.machine >= 0
+    begun = start[:, exists]
+    ends = begun + instance.duration[exists]
+    job, operation = (np.broadcast_to(a, begun.shape) for a in np.nonzero(exists))
+    return np.take_along_axis(job, np.lexsort((job, operation, ends, begun), axis=1), 1)
+
+
+def order_of_schedule(instance: Instance, schedule: Schedule) -> np.ndarray:
+    """The order of a schedule's starts; played again it is at least as short."""
+    return orders_of_starts(instance, starts_of_schedule(instance, schedule)[None])[0]
+
+
+# Gantt charts
+
+
+SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def gantt_text(schedule: Schedule, width: int = 100) -> str:
+    """A row for each machine, a letter for each job, dots where it stands still. Where a letter
+    stands for more than one time unit it shows the middle of that span, so an operation shorter
+    than a letter may be hidden."""
+    if not schedule:
+        return "nothing is scheduled yet"
+    span, machines = max(s.end for s in schedule), max(s.machine for s in schedule) + 1
+    label = len(f"machine {machines - 1} ")
+    room = max(width - label - 2, 8)
+    columns = span * (room // span) if span <= room else room
+    rows = [["·"] * columns for _ in range(machines)]
+    for job, _, machine, start, end in schedule:
+        for c in range(columns):
+            if start <= (c + 0.5) * span / columns < end:
+                rows[machine][c] = SYMBOLS[job] if job < len(SYMBOLS) else "#"
+    chart = [f"{f'machine {m} ':<{label}}|{''.join(row)}|" for m, row in enumerate(rows)]
+    axis = "0" + f"{span}".rjust(columns)
+    return "\n".join([*chart, " " * label + axis])
+
+
+def gantt_figure(schedule: Schedule, title: str = "") -> Any:
+    """The chart as a Matplotlib figure; bars are labelled and coloured by job."""
+    from matplotlib import colormaps
+
+    span, machines = (
+        max((s.end for s in schedule), default=1),
+        max((s.machine for s in schedule), default=0) + 1,
+    )
+    jobs = max((s.job for s in schedule), default=0) + 1
+    colours: Any = colormaps["tab10" if jobs <= 10 else "tab20" if jobs <= 20 else "turbo"]
+    figure = new_figure(10, 1.2 + 0.45 * machines)
+    figure.set_dpi(110)
+    axes = figure.add_subplot()
+    for job, _, machine, start, end in schedule:
+        colour = colours(job) if jobs <= 20 else colours(job / jobs)
+        axes.broken_barh(
+            [(start, end - start)],
+            (machine - 0.4, 0.8),
+            facecolors=[colour],
+            edgecolors=["black"],
+            linewidth=0.5,
+        )
+        if end - start >= span / 60:  # room for a number
+            axes.text(
+                (start + end) / 2,
+                machine,
+                f"{job}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                clip_on=True,
+            )
+    axes.set(
+        xlim=(0, span),
+        ylim=(machines - 0.5, -0.5),
+        yticks=range(machines),
+        xlabel="time",
+        ylabel="machine",
+        title=title or f"{jobs} jobs, makespan {span}",
+    )
+    return figure

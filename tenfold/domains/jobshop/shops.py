@@ -8,27 +8,26 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.instances import Instance, RandomShops
-from tenfold.domains.jobshop.reading import asked_instance, is_name
+from tenfold.domains.jobshop.reading import instance_of_arguments, is_name
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
     action_space,
     advance,
     begin,
+    find_masked_action,
     observation_space,
     observe,
-    parts,
     play_all,
-    refusal,
     restart,
     row_size,
     scratch,
     shop_of,
     show_all,
+    views,
 )
-from tenfold.domains.jobshop.schedule import Schedule, Scheduled
+from tenfold.domains.jobshop.schedule import Schedule, gantt_figure, gantt_text, schedule_of_starts
 from tenfold.envs.adapter import Environments
 from tenfold.envs.arguments import split_name, with_absolute_path
 
@@ -37,8 +36,8 @@ ARGUMENTS = {"instance", "optimum", "bounds"}
 
 def resolve_instance(name: str) -> str:
     """The environment's name with an instance's file as an absolute path."""
-    asked = split_name(name)[1]
-    instance = asked.get("instance", "")
+    arguments = split_name(name)[1]
+    instance = arguments.get("instance", "")
     if is_name(instance) or not Path(str(instance)).is_file():
         return name
     return with_absolute_path(name, "instance", "instance")
@@ -61,7 +60,7 @@ def make_env(
         if "routes" in more:
             raise EnvironmentFault("routes are those of random shops: give random=10x5 too.")
         return JobShopEnv("ft06" if instance is None else instance, render_mode=render_mode, **more)
-    from tenfold.domains.jobshop.dispatching import DispatchEnv
+    from tenfold.domains.jobshop.dispatch import DispatchEnv
 
     if instance is not None or set(more) - {"routes"}:
         raise EnvironmentFault(
@@ -73,44 +72,34 @@ def make_env(
 
 def named_instance(name: str) -> Instance:
     """The instance that an environment's name asks for."""
-    asked = split_name(name)[1]
-    if set(asked) - ARGUMENTS:
+    arguments = split_name(name)[1]
+    if set(arguments) - ARGUMENTS:
         raise EnvironmentFault(
             f"{name} cannot be made: the arguments are instance, optimum and bounds, for example "
             "(instance=my.txt, optimum=1234), or random and routes, for example "
             "(random=6..15x5..10, routes=mixed)."
         )
-    return asked_instance(**asked)
+    return instance_of_arguments(**arguments)
 
 
-def schedule_of(instance: Instance, row: np.ndarray) -> Schedule:
+def schedule_of_row(instance: Instance, row: np.ndarray) -> Schedule:
     """The operations started so far, in the order of their starts."""
-    start = parts(row, *instance.machine.shape)[3].reshape(instance.machine.shape)
-    made = [
-        Scheduled(
-            j,
-            k,
-            int(instance.machine[j, k]),
-            int(start[j, k]),
-            int(start[j, k] + instance.duration[j, k]),
-        )
-        for j in range(instance.jobs)
-        for k in range(instance.lengths[j])
-        if start[j, k] >= 0
-    ]
-    return sorted(made, key=lambda s: (s.start, s.machine))
+    start = views(row, *instance.machine.shape)[3].reshape(instance.machine.shape)
+    return [s for s in schedule_of_starts(instance, start) if s.start >= 0]
 
 
-def complaint(instance: Instance, machine: int, action: int, options: np.ndarray) -> str:
+def masked_action_message(
+    instance: Instance, machine: int, action: int, options: np.ndarray
+) -> str:
     """Why an action is refused, and what would not be."""
     legal = ", ".join(f"job {j}" if j < instance.jobs else "idle" for j in np.flatnonzero(options))
     if action == instance.jobs:
-        told = "told to idle while nothing is worth waiting for"
+        command = "told to idle while nothing is worth waiting for"
     elif 0 <= action < instance.jobs:
-        told = f"told to start job {action}, which does not wait there"
+        command = f"told to start job {action}, which does not wait there"
     else:
-        told = f"given {action}, which is none of the options 0 to {instance.jobs}"
-    return f"machine {machine} was {told}: its options are {legal}."
+        command = f"given {action}, which is none of the options 0 to {instance.jobs}"
+    return f"machine {machine} was {command}: its options are {legal}."
 
 
 class JobShopEnvironments(Environments):
@@ -130,7 +119,7 @@ class JobShopEnvironments(Environments):
         first: int = 0,
     ) -> None:
         self.instance = shop = (
-            named_instance(name) if instance is None else asked_instance(instance)
+            named_instance(name) if instance is None else instance_of_arguments(instance)
         )
         super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop), first)
         self.routes, self.units, self.scale = shop_of(shop)
@@ -182,7 +171,7 @@ class JobShopEnvironments(Environments):
 
     def schedule(self, i: int) -> Schedule:
         """Of the last episode that ended in lane i; empty before the first."""
-        return schedule_of(self.instance, self.last_states[i]) if self.last_makespan[i] else []
+        return schedule_of_row(self.instance, self.last_states[i]) if self.last_makespan[i] else []
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B, machines]. A masked action is an error,
@@ -196,13 +185,13 @@ class JobShopEnvironments(Environments):
         self.action[:] = actions
         self.end_rounds(play_all(*self.lanes))
 
-    def end_rounds(self, ended: int) -> None:
+    def end_rounds(self, ends_early: int) -> None:
         """Notes what `play_all` said of the last step."""
-        if ended > 0:
-            self.note_ended(self.last[:ended])
-        elif ended < 0:
-            i, m = divmod(-1 - ended, self.instance.machines)
-            why = complaint(
+        if ends_early > 0:
+            self.note_ended(self.last[:ends_early])
+        elif ends_early < 0:
+            i, m = divmod(-1 - ends_early, self.instance.machines)
+            why = masked_action_message(
                 self.instance,
                 m,
                 int(self.action[i, m]),
@@ -238,12 +227,12 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         optimum: int | None = None,
         bounds: str | tuple[int, int] | None = None,
     ) -> None:
-        self.instance = shop = asked_instance(instance, optimum, bounds)
+        self.instance = shop = instance_of_arguments(instance, optimum, bounds)
         self.observation_space, self.action_space = observation_space(shop), action_space(shop)
         self.render_mode = render_mode
         self.routes, self.units, self.scale = shop_of(shop)
         self.row, self.work = np.zeros(row_size(shop), np.int64), scratch(shop)
-        self.following, self.ready, _, _ = parts(self.row, *shop.machine.shape)
+        self.following, self.ready, _, _ = views(self.row, *shop.machine.shape)
         self.mask = np.zeros(shop.machines * (shop.jobs + 1), np.bool_)
         self.obs = np.zeros(self.observation_space.shape, np.float32)
 
@@ -259,33 +248,34 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
             raise EnvironmentFault(
                 "The job shop has no decision left: call reset() to begin an episode."
             )
-        chosen = np.asarray(action, np.int64)
-        if chosen.shape != self.action_space.shape:
+        jobs = np.asarray(action, np.int64)
+        if jobs.shape != self.action_space.shape:
             raise EnvironmentFault(
                 f"{self.instance.name} needs one action for each of its {self.instance.machines} "
                 f"machines, and got {action}."
             )
-        m = refusal(self.instance.jobs, chosen, self.mask)
+        m = find_masked_action(self.instance.jobs, jobs, self.mask)
         if m >= 0:
             options = self.mask.reshape(self.instance.machines, -1)[m]
             raise EnvironmentFault(
-                f"{self.instance.name}: {complaint(self.instance, m, int(chosen[m]), options)}"
+                f"{self.instance.name}: "
+                f"{masked_action_message(self.instance, m, int(jobs[m]), options)}"
             )
         before = int(self.row[BOUND])
-        done = advance(self.routes, self.row, chosen, self.mask)
+        done = advance(self.routes, self.row, jobs, self.mask)
         observe(self.routes, self.units, self.row, self.work, self.obs)
         info = {"action_mask": self.mask.copy()}
         if done:
             info |= {
                 "makespan": int(self.row[TIME]),
-                "schedule": schedule_of(self.instance, self.row),
+                "schedule": schedule_of_row(self.instance, self.row),
             }
         reward = (before - int(self.row[BOUND])) / self.scale
         return self.obs.copy(), reward, done, False, info
 
     def render(self) -> Any:
         """The Gantt chart of what has started so far."""
-        made = schedule_of(self.instance, self.row)
+        made = schedule_of_row(self.instance, self.row)
         if self.render_mode != "rgb_array":
             return gantt_text(made)
         figure = gantt_figure(made, self.instance.name)

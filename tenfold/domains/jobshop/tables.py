@@ -1,25 +1,43 @@
 """Who schedules how well: makespans of several players on several shops, and their gaps to the best
 known. Every schedule is verified by the independent checks of `schedule`."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.domains.jobshop.instances import Instance, lower_bound
-from tenfold.domains.jobshop.orders import Player, require_draws, schedule_of_order, starts
-from tenfold.domains.jobshop.players import rule_player
-from tenfold.domains.jobshop.schedule import RULES, Schedule, check_schedule, check_starts
+from tenfold.domains.jobshop.players import (
+    RULES,
+    Player,
+    chance_player,
+    is_installed,
+    require_draws,
+    rule_player,
+    solver_player,
+)
+from tenfold.domains.jobshop.schedule import (
+    Schedule,
+    check_schedule,
+    check_starts,
+    schedule_of_order,
+    starts,
+)
+from tenfold.runs.charts import Chart, Line
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
+from tenfold.runs.page import Section, chart, grid, image, paragraph, table
 
 SAMPLES = 64  # orders drawn from a policy, of which the best counts
 MOST_SAMPLES = 1_000_000
 
 
-class Entry(NamedTuple):
+class PlayerEntry(NamedTuple):
     """Who plays: with 0 samples the order it holds for best, else the best of so many."""
 
     name: str
@@ -28,7 +46,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class PlayerResults:
     """What one found on each instance (None: nothing), and the seconds it took there."""
 
     name: str
@@ -50,26 +68,29 @@ def best_of(instance: Instance, orders: Sequence[np.ndarray]) -> tuple[int | Non
 
 
 def play_entry(
-    instances: Sequence[Instance], entry: Entry, seed: int, tell: Callable[[str], None]
-) -> Column:
-    """Instances of one size that stand together are given to the player together; where it draws
-    samples, each alone."""
-    column = Column(entry.name, entry.samples, [], [], [])
+    instances: Sequence[Instance],
+    entry: PlayerEntry,
+    seed: int,
+    tell: Callable[[str], None],
+    results: PlayerResults | None = None,
+) -> PlayerResults:
+    """Instances of one size that stand together are played together; where the player draws
+    samples, each alone. Appends to `results` where there are any."""
+    results = results or PlayerResults(entry.name, entry.samples, [], [], [])
     for (jobs, machines), group in groupby(instances, lambda i: (i.jobs, i.machines)):
         alike = list(group)
-        each = [[instance] for instance in alike] if entry.samples else [alike]
-        for part in each:
-            names = part[0].name if len(part) == 1 else f"{len(part)} of {jobs}x{machines}"
+        for batch in [[instance] for instance in alike] if entry.samples else [alike]:
+            names = batch[0].name if len(batch) == 1 else f"{len(batch)} of {jobs}x{machines}"
             tell(f"{entry.name}: {names}")
-            begun = time.perf_counter()
-            found = entry.player(part, entry.samples, seed)
-            took = (time.perf_counter() - begun) / len(part)
-            for instance, orders in zip(part, found, strict=True):
+            start = time.perf_counter()
+            orders_by_shop = entry.player(batch, entry.samples, seed)
+            seconds = (time.perf_counter() - start) / len(batch)
+            for instance, orders in zip(batch, orders_by_shop, strict=True):
                 makespan, schedule = best_of(instance, orders)
-                column.makespans.append(makespan)
-                column.schedules.append(schedule)
-                column.seconds.append(took)
-    return column
+                results.makespans.append(makespan)
+                results.schedules.append(schedule)
+                results.seconds.append(seconds)
+    return results
 
 
 @dataclass(frozen=True)
@@ -78,9 +99,9 @@ class ShopTable:
     makespan is known, to the lower bound."""
 
     instances: Sequence[Instance]
-    columns: Sequence[Column]
+    columns: Sequence[PlayerResults]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> PlayerResults:
         return next(column for column in self.columns if column.name == name)
 
     @property
@@ -100,16 +121,16 @@ class ShopTable:
 
     def mean_gap(self, name: str, only: Sequence[bool] | None = None) -> float | None:
         """Of one player, over the instances of `only`; None where it found nothing on one."""
-        found = [g for i, g in enumerate(self.gaps(name)) if only is None or only[i]]
-        return None if None in found or not found else float(np.mean(found))  # type: ignore[arg-type]
+        gaps = [g for i, g in enumerate(self.gaps(name)) if only is None or only[i]]
+        return None if None in gaps or not gaps else float(np.mean(gaps))  # type: ignore[arg-type]
 
     def groups(self) -> dict[str, list[bool]]:
         """Which instances are of one size, where there are several sizes with several instances."""
         sizes = [f"{i.jobs}x{i.machines}" for i in self.instances]
-        each = dict.fromkeys(sizes)
-        if len(each) == 1 or len(each) == len(sizes):
+        distinct = dict.fromkeys(sizes)
+        if len(distinct) == 1 or len(distinct) == len(sizes):
             return {}
-        return {size: [size == own for own in sizes] for size in each}
+        return {size: [size == other for other in sizes] for size in distinct}
 
     def as_json(self, schedules: bool = False) -> dict[str, Any]:
         """`schedules`: with the best of the first two players, rows of job, operation, machine,
@@ -145,37 +166,41 @@ class ShopTable:
         return min(made, key=lambda schedule: max(s.end for s in schedule))
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """What `as_json` holds, for a terminal: the first two players' makespans and gaps, the others'
-    gaps."""
-    names = list(found["players"])
-    unknown = any(row["best_known"] is None for row in found["instances"])
+def gap_rows(
+    result: Mapping[str, Any], cell: Callable[[Mapping[str, Any], str], str], mark: str = ""
+) -> list[list[Any]]:
+    """What `as_json` holds as rows of a table, then mean gaps. `cell` writes an instance's makespan
+    by a player; `mark` stands behind instances whose best makespan is not known."""
+    names = list(result["players"])
+    rows: list[list[Any]] = []
+    for row in result["instances"]:
+        known, best = row["best_known"] is not None, row["best_known"]
+        name, best = (row["name"], best) if known else (row["name"] + mark, "unknown")
+        size = f"{row['jobs']}x{row['machines']}"
+        cells = [cell(row, player) for player in names]
+        rows.append([name, size, row["lower_bound"], best, *cells])
+    for size, gaps in (*result["size_gaps"].items(), ("", result["mean_gaps"])):
+        rows.append(["mean gap", size, "", "", *(percent(gaps[name]) for name in names)])
+    return rows
 
-    def cells(row: Mapping[str, Any]) -> list[str]:
-        own = row["gaps"]
-        told = [
-            f"{row['makespans'][name] if row['makespans'][name] is not None else '–'} "
-            f"{percent(own[name]):>7}"
-            if n < 2
-            else percent(own[name])
-            for n, name in enumerate(names)
-        ]
-        star = "" if row["best_known"] is not None else " *"
-        size, best = f"{row['jobs']}x{row['machines']}", row["best_known"] or "unknown"
-        return [f"{row['name']}{star}", size, str(row["lower_bound"]), str(best), *told]
+
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """For a terminal: the first two players' makespans and gaps, the others' gaps."""
+    names = list(result["players"])
+
+    def cell(row: Mapping[str, Any], name: str) -> str:
+        makespan, gap = row["makespans"][name], percent(row["gaps"][name])
+        return f"{'–' if makespan is None else makespan} {gap:>7}" if name in names[:2] else gap
 
     head = ["instance", "size", "bound", "best known", *names]
-    table = [head, *map(cells, found["instances"])]
-    for size, gaps in found["size_gaps"].items():
-        table.append(["mean gap", size, "", "", *(percent(gaps[name]) for name in names)])
-    table.append(["mean gap", "", "", "", *(percent(found["mean_gaps"][name]) for name in names)])
+    table = [head, *([str(c) for c in row] for row in gap_rows(result, cell, mark=" *"))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text = []
     for row in table:
         left = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
         right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
         text.append("  " + "  ".join(left + right))
-    if unknown:
+    if any(row["best_known"] is None for row in result["instances"]):
         text.append("  * no makespan is known: the gap is that to the lower bound")
     return text
 
@@ -184,49 +209,142 @@ def percent(gap: float | None) -> str:
     return "–" if gap is None else f"{100 * gap:.1f} %"
 
 
-# who is compared
-
-
-def rule_entries(samples: int) -> list[Entry]:
-    """Every rule, and chance among the choices that a policy of any shop has; what draws has as
-    many samples as the policy."""
-    from tenfold.domains.jobshop.chance import chance_player  # with torch
-
-    chance = Entry(f"random active, best of {samples}", chance_player, samples)
-    rules = [
-        Entry(f"random, best of {samples}", rule_player(rule), samples)
-        if rule == "random"
-        else Entry(rule, rule_player(rule))
-        for rule in RULES
-    ]
-    return [*rules, chance]
-
-
 def compare_players(
     instances: Sequence[Instance],
     policy: Player,
     samples: int = SAMPLES,
     seed: int = 0,
     solver: bool = True,
-    tell: Callable[[str], None] = lambda words: None,
+    tell: Callable[[str], None] = lambda message: None,
 ) -> ShopTable:
     """A policy, greedy and its best of `samples`, beside dispatching rules and, where OR-Tools is
     installed and nobody declines it, CP-SAT in the seconds that the samples took."""
-    from tenfold.domains.jobshop.solver import is_installed, solver_player
-
     require_draws(instances, samples, seed)
     policy(instances[:1], 0, seed)  # compiles what there is to compile, before the clock runs
-    entries = [Entry("greedy", policy), Entry(f"best of {samples}", policy, samples)]
-    columns = [
-        play_entry(instances, entry, seed, tell) for entry in (*entries, *rule_entries(samples))
+    entries = [
+        PlayerEntry("greedy", policy),
+        PlayerEntry(f"best of {samples}", policy, samples),
+        *(PlayerEntry(rule, rule_player(rule)) for rule in RULES if rule != "random"),
+        PlayerEntry(f"random, best of {samples}", rule_player("random"), samples),
+        PlayerEntry(f"random active, best of {samples}", chance_player, samples),
     ]
+    columns = [play_entry(instances, entry, seed, tell) for entry in entries]
     if solver and is_installed():
-        parts = [
-            play_entry([instance], Entry("CP-SAT", solver_player(seconds)), seed, tell)
-            for instance, seconds in zip(instances, columns[1].seconds, strict=True)
-        ]
-        joined = [
-            [getattr(part, of)[0] for part in parts] for of in ("makespans", "seconds", "schedules")
-        ]
-        columns.append(Column("CP-SAT", 0, *joined))
+        columns.append(PlayerResults("CP-SAT", 0, [], [], []))
+        for instance, seconds in zip(instances, columns[1].seconds, strict=True):
+            entry = PlayerEntry("CP-SAT", solver_player(seconds))
+            play_entry([instance], entry, seed, tell, columns[-1])
     return ShopTable(instances, columns)
+
+
+# what a run's page shows
+
+
+AGAIN = "`tenfold eval` writes it anew"
+MAKESPANS: Schema = {  # what `tenfold eval` leaves in makespans.json, makespans-best.json, …
+    "checkpoint?": TEXT,
+    "step?": WHOLE,
+    "samples": WHOLE,
+    "best_makespan": NUMBER,
+    "greedy_makespan": NUMBER,
+    "optimum": maybe(NUMBER),
+    "best_known?": maybe(NUMBER),
+    "lower_bound?": NUMBER,
+    "untrained_best_makespan": NUMBER,
+    "rules": {...: NUMBER},
+}
+SHOPS: Schema = {  # what it leaves in shops/*.json
+    "shops": TEXT,
+    "checkpoint": TEXT,
+    "step": WHOLE,
+    "seed": WHOLE,
+    "samples": WHOLE,
+    "players": {...: WHOLE},
+    "mean_gaps": {...: maybe(NUMBER)},
+    "size_gaps": {...: {...: maybe(NUMBER)}},
+    "instances": [
+        {
+            "name": TEXT,
+            "jobs": WHOLE,
+            "machines": WHOLE,
+            "lower_bound": WHOLE,
+            "best_known": maybe(WHOLE),
+            "makespans": {...: maybe(WHOLE)},
+            "gaps": {...: maybe(NUMBER)},
+        }
+    ],
+}
+
+
+def sections(path: Path) -> list[Section]:
+    """What `tenfold eval` left in a run's folder: of one shop, and of others."""
+    shop = (shop_section(file) for file in sorted(path.glob("makespans*.json")))
+    tables = (gaps_section(file) for file in sorted(path.glob("shops/*.json")))
+    return [section for section in (*shop, *tables) if section]
+
+
+def gaps_section(file: Path) -> Section:
+    """The table of one evaluation on several shops, and its gaps as a chart."""
+    try:
+        result = read_json(file, SHOPS, AGAIN)
+        head = ["instance", "size", "lower bound", "best known", *result["players"]]
+        return Section(
+            f"Job shops: {result['shops']}, {checkpoint_label(result)}, seed {result['seed']}",
+            gaps_chart(result) + grid(head, gap_rows(result, makespan_and_gap)),
+        )
+    except UserError as error:
+        return Section("", paragraph(error))
+    except KeyError as error:
+        return Section("", paragraph(f"{file} has no {error} for one of its players: {AGAIN}."))
+
+
+def makespan_and_gap(row: Mapping[str, Any], name: str) -> str:
+    makespan = row["makespans"][name]
+    return "–" if makespan is None else f"{makespan} ({percent(row['gaps'][name])})"
+
+
+def gaps_chart(result: dict[str, Any]) -> str:
+    """Of every player, by instance, in percent."""
+    rows = result["instances"]
+    curves = [
+        Line(
+            name,
+            list(range(len(rows))),
+            [math.nan if row["gaps"][name] is None else 100 * row["gaps"][name] for row in rows],
+            colour=number,
+            style="" if number < 2 else "dash",
+        )
+        for number, name in enumerate(result["players"])
+    ]
+    title = "gap to the best known makespan, or to the lower bound where none is known"
+    return chart(Chart(title, curves, "instance", "%", ticks=[row["name"] for row in rows]))
+
+
+def checkpoint_label(result: dict[str, Any]) -> str:
+    return f"checkpoint {result['checkpoint']} (step {result['step']:,})"
+
+
+def shop_section(makespans: Path) -> Section | None:
+    """The makespans of a policy of one shop, and the best schedule's chart."""
+    picture = makespans.with_name(f"{makespans.stem.replace('makespans', 'gantt', 1)}.png")
+    if not picture.is_file():
+        return None
+    try:
+        result = read_json(makespans, MAKESPANS, AGAIN)
+    except UserError as error:
+        return Section("", paragraph(error))
+    known = {"checkpoint", "step"} <= result.keys()  # earlier versions did not write them
+    title = f"Schedule, {checkpoint_label(result)}" if known else "Schedule"
+    best = f"best of {result['samples']}"
+    cells = {
+        f"makespan, {best} samples": result["best_makespan"],
+        "makespan, greedy": result["greedy_makespan"],
+        "optimum": result["optimum"] or "unknown",
+        **({"best known": result["best_known"]} if result.get("best_known") else {}),
+        **({"lower bound": result["lower_bound"]} if "lower_bound" in result else {}),
+        f"untrained, {best} samples": result["untrained_best_makespan"],
+    }
+    for rule, makespan in result["rules"].items():
+        cells[f"rule {rule}{f', {best}' if rule == 'random' else ''}"] = makespan
+    gantt = image(picture.read_bytes(), "the best schedule: machines over time")
+    return Section(title, table(cells) + gantt)

@@ -45,8 +45,11 @@ def make_parallel(name: str) -> Any:
 def near_modules(module: str) -> str:
     """One sentence about a module that its package, which is there, does not have."""
     package, _, last = module.rpartition(".")
-    there = [each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    near = get_close_matches(last, there, 3, 0.5) or there
+    names = [
+        module_info.name
+        for module_info in pkgutil.iter_modules(importlib.import_module(package).__path__)
+    ]
+    near = get_close_matches(last, names, 3, 0.5) or names
     return f"{package} has no {last}; perhaps {', '.join(near)}."
 
 
@@ -58,15 +61,15 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
             f"{name} does not say who its agents may be: it needs a list `possible_agents`."
         )
     spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in agents}
-    for agent, (seen, actions) in spaces.items():
-        for own, common, what in (
-            (seen, spaces[agents[0]][0], "observations"),
+    for agent, (observations, actions) in spaces.items():
+        for space, common, what in (
+            (observations, spaces[agents[0]][0], "observations"),
             (actions, spaces[agents[0]][1], "actions"),
         ):
-            if own != common:
+            if space != common:
                 raise EnvironmentFault(
-                    f"{name}: {agents[0]} has {what} {common} and {agent} {own}; agents that share "
-                    "lanes need equal spaces: pad them, for example with supersuit."
+                    f"{name}: {agents[0]} has {what} {common} and {agent} {space}; agents that "
+                    "share lanes need equal spaces: pad them, for example with supersuit."
                 )
     return spaces[agents[0]]
 
@@ -82,20 +85,20 @@ class ParallelWorlds(Worlds):
     ) -> None:
         """`policy`: actions may be of any kind, and masks are read."""
         self.envs = [make_parallel(name) for _ in range(worlds)]
-        seen, actions = common_spaces(self.envs[0], name)
-        self.masks = MaskReader(seen, policy_actions(actions, name)) if policy else None
+        observations, actions = common_spaces(self.envs[0], name)
+        self.masks = MaskReader(observations, policy_actions(actions, name)) if policy else None
         self.names = list(self.envs[0].possible_agents)
         super().__init__(
             name,
             worlds,
             seed,
-            self.masks.observation_space if self.masks else seen,
+            self.masks.observation_space if self.masks else observations,
             actions,
             first,
             len(self.names),
         )
         self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
-        self.shape = (self.masks.observation_space if self.masks else seen).shape or ()
+        self.shape = (self.masks.observation_space if self.masks else observations).shape or ()
         shape, dtype = actions.shape or (), actions.dtype or np.dtype(np.int64)
         self.decode = self.masks.actions.decode if self.masks and self.masks.actions.parts else None
         if self.masks and self.decode:
@@ -129,22 +132,22 @@ class ParallelWorlds(Worlds):
             raise EnvironmentFault(
                 f"{self.place(lane)}: there is no observation for {agent}, which is there."
             )
-        seen = observations[agent]
+        obs = observations[agent]
         if self.layout.direct:
-            self.check_shape(lane, seen, self.shape)
-        self.layout.write(seen, self.obs[lane])
+            self.check_shape(lane, obs, self.shape)
+        self.layout.write(obs, self.obs[lane])
         if self.fallible and not np.isfinite(self.obs[lane]).all():
             raise self.not_finite(lane)
         if not self.masks:
-            if not self.unread_mask and (offers_mask(seen) or offers_mask(infos.get(agent))):
+            if not self.unread_mask and (offers_mask(obs) or offers_mask(infos.get(agent))):
                 if self.begun:
                     self.refuse_late_mask(lane)
                 self.unread_mask = True
         else:
-            refuse_undeclared(seen, self.envs[w].observation_space(agent), self.place(lane))
-            found = self.mask_given(self.masks, lane, seen, infos.get(agent) or {})
+            refuse_undeclared(obs, self.envs[w].observation_space(agent), self.place(lane))
+            mask = self.mask_given(self.masks, lane, obs, infos.get(agent) or {})
             who = f"{self.place(lane)}: {agent}"
-            self.note_mask(lane, found, self.masks.actions.options, who)
+            self.note_mask(lane, mask, self.masks.actions.options, who)
 
     def lane_of(self, w: int, agent: str) -> int:
         if agent not in self.lane:
@@ -167,30 +170,34 @@ class ParallelWorlds(Worlds):
                 self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
             self.actions[w, self.length[w]] = by_world[:, w]
             if self.advance(w):
-                each = self.ret[w :: self.worlds]
+                returns = self.ret[w :: self.worlds]
                 self.finished.append(
-                    Episode(w, sum(each) / self.agents, self.length[w], tuple(each))
+                    Episode(w, sum(returns) / self.agents, self.length[w], tuple(returns))
                 )
                 self.episode[w] += 1
                 self.begin(w)
 
     def advance(self, w: int) -> bool:
         """Steps world w with the actions noted last; whether its episode ended."""
-        env, taken = self.envs[w], self.actions[w, self.length[w]]
-        acting, chosen = self.alive[w], {}
+        env, numbers = self.envs[w], self.actions[w, self.length[w]]
+        acting, actions = self.alive[w], {}
         for agent in acting:
-            own = taken[self.lane[agent] // self.worlds]
-            chosen[agent] = (
-                self.decode(own) if self.decode else own.item() if self.discrete else own.copy()
+            action = numbers[self.lane[agent] // self.worlds]
+            actions[agent] = (
+                self.decode(action)
+                if self.decode
+                else action.item()
+                if self.discrete
+                else action.copy()
             )
         self.length[w] += 1  # the step that an error is of
         try:
-            observations, rewards, terminations, truncations, infos = env.step(chosen)
+            observations, rewards, terminations, truncations, infos = env.step(actions)
         except UserError:
             raise
         except FAULTS as error:
             raise self.raised(w, "step", error) from error
-        there, self.alive[w] = set(env.agents), []
+        present, self.alive[w] = set(env.agents), []
         for agent in acting:
             lane = self.lane_of(w, agent)
             if agent not in rewards or agent not in terminations or agent not in truncations:
@@ -212,7 +219,7 @@ class ParallelWorlds(Worlds):
                     if not self.terminated[lane]:
                         self.note_final_mask(lane, self.mask[lane])
                     self.mask[lane] = True
-            elif agent in there:
+            elif agent in present:
                 self.alive[w].append(agent)
             else:
                 raise EnvironmentFault(
@@ -245,13 +252,13 @@ class ParallelWorlds(Worlds):
             self.obs[w :: self.worlds] = state["obs"][w :: self.worlds]
             self.begin(w)
             steps = int(state["length"][w])
-            taken = state["actions"][w, :steps]
+            actions = state["actions"][w, :steps]
             require_possible(
-                taken.reshape(-1, *taken.shape[2:]),
+                actions.reshape(-1, *actions.shape[2:]),
                 self.envs[w].action_space(self.names[0]),
                 self.place(w),
             )
-            self.actions[w, :steps] = taken
+            self.actions[w, :steps] = actions
             for _ in range(steps):
                 if self.advance(w):
                     self.begin(w)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 ASSIGN = "tenfold/Assign-v0"
 
 
-class Tasks(Domain):
+class SmallTasks(Domain):
     """Judged by returns alone."""
 
     name, title = "tasks", "small tasks"
@@ -30,4 +30,4 @@ class Tasks(Domain):
         return AssignEnvironments(env, num_envs, seed, first)
 
 
-DOMAINS = (Tasks(),)
+DOMAINS = (SmallTasks(),)

@@ -76,7 +76,7 @@ def earn(obs, action):
 
 
 @kernel
-def refusal(action, mask):
+def find_masked_action(action, mask):
     """The first worker whose action is masked, or −1."""
     for w in range(WORKERS):
         if not (0 <= action[w] < TASKS and mask[w * TASKS + action[w]]):
@@ -104,7 +104,7 @@ def play_all(action, length, episode, streams, obs, final_obs, mask, reward, tru
     before any lane moves: the result is then −1 − (i · WORKERS + w).
     """
     for i in range(len(length)):
-        w = refusal(action[i], mask[i])
+        w = find_masked_action(action[i], mask[i])
         if w >= 0:
             return -1 - (i * WORKERS + w)
     ended = 0
@@ -140,10 +140,10 @@ def step_reference(
 ) -> tuple[np.ndarray, ...]:
     """The equation, one lane after another."""
     results: list[list[Any]] = [[], [], [], [], []]
-    for i, chosen in enumerate(action):
-        seen = show_reference(streams[i], episode[i], length[i])[0].reshape(WORKERS, TASKS)
-        crowded = np.bincount(chosen, minlength=TASKS) > CAPACITY
-        reward = np.mean(seen[np.arange(WORKERS), chosen].astype(np.float64) - crowded[chosen])
+    for i, tasks in enumerate(action):
+        observe = show_reference(streams[i], episode[i], length[i])[0].reshape(WORKERS, TASKS)
+        crowded = np.bincount(tasks, minlength=TASKS) > CAPACITY
+        reward = np.mean(observe[np.arange(WORKERS), tasks].astype(np.float64) - crowded[tasks])
         length[i] += 1
         obs, mask = show_reference(streams[i], episode[i], length[i])
         final, cut = np.zeros_like(obs), length[i] == STEPS
@@ -208,7 +208,7 @@ def step_once(
 # the classes
 
 
-def complaint(worker: int, action: int, options: np.ndarray) -> str:
+def masked_action_message(worker: int, action: int, options: np.ndarray) -> str:
     return (
         f"worker {worker} may not choose task {action}: its options are "
         f"{', '.join(map(str, np.flatnonzero(options)))}."
@@ -261,7 +261,9 @@ class AssignEnvironments(Environments):
             self.note_ended(self.last[:ended])
         elif ended < 0:
             i, w = divmod(-1 - ended, WORKERS)
-            why = complaint(w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w])
+            why = masked_action_message(
+                w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w]
+            )
             raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def see_again(self) -> None:
@@ -287,32 +289,32 @@ class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)
         self.episode, self.length = self.episode + 1, 0
         if seed is not None or self.stream is None:
-            own = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(own, Purpose.EPISODE), 0
-        return self.seen()
+            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
+            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
+        return self.observe()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.length == STEPS:
             raise EnvironmentFault(
                 "This episode of tenfold/Assign-v0 is over: call reset() to begin one."
             )
-        chosen = np.asarray(action, np.int64)
-        if chosen.shape != self.action_space.shape:
+        tasks = np.asarray(action, np.int64)
+        if tasks.shape != self.action_space.shape:
             raise EnvironmentFault(
                 f"tenfold/Assign-v0 needs one action for each of its {WORKERS} workers, and got "
                 f"{action}."
             )
-        w = refusal(chosen, self.mask)
+        w = find_masked_action(tasks, self.mask)
         if w >= 0:
             raise EnvironmentFault(
                 "tenfold/Assign-v0: "
-                f"{complaint(w, int(chosen[w]), self.mask.reshape(WORKERS, TASKS)[w])}"
+                f"{masked_action_message(w, int(tasks[w]), self.mask.reshape(WORKERS, TASKS)[w])}"
             )
-        reward = earn(self.obs, chosen)
+        reward = earn(self.obs, tasks)
         self.length += 1
-        obs, info = self.seen()
+        obs, info = self.observe()
         return obs, reward, False, self.length == STEPS, info
 
-    def seen(self) -> tuple[np.ndarray, dict[str, Any]]:
+    def observe(self) -> tuple[np.ndarray, dict[str, Any]]:
         show(self.stream, self.episode, self.length, self.obs, self.mask)
         return self.obs.copy(), {"action_mask": self.mask.copy()}

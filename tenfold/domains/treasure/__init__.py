@@ -21,11 +21,11 @@ class Gridworlds(Domain):
 
     def owns(self, env: str) -> bool:
         """`module:name` imports the module first, which may register worlds."""
-        module, _, own = env.partition("(")[0].strip().rpartition(":")
-        if module and own not in NAMES:
+        module, _, name = env.partition("(")[0].strip().rpartition(":")
+        if module and name not in NAMES:
             with contextlib.suppress(ModuleNotFoundError):  # whoever makes the environment says so
                 importlib.import_module(module)
-        return own in NAMES
+        return name in NAMES
 
     def ids(self) -> list[str]:
         return sorted(NAMES)
@@ -33,7 +33,7 @@ class Gridworlds(Domain):
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments":
-        from tenfold.domains.treasure.worlds import TreasureWorlds
+        from tenfold.domains.treasure.play import TreasureWorlds
 
         return TreasureWorlds(env, num_envs, seed, first)
 

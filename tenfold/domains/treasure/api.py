@@ -6,9 +6,8 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
-from tenfold.domains.treasure.rules import Rules, rules_of
-from tenfold.domains.treasure.view import inside, picture, picture_text
-from tenfold.domains.treasure.worlds import TreasureWorlds
+from tenfold.domains.treasure.play import TreasureWorlds
+from tenfold.domains.treasure.rules import Rules, inside, picture, picture_text, rules_of
 
 try:
     from pettingzoo import ParallelEnv
@@ -57,11 +56,15 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         inner = self.inner
         inner.episode[0] += 1
         if seed is not None or not self.seeded:
-            own = int(np.random.default_rng().integers(2**62)) if seed is None else seed
-            inner.streams[0], inner.episode[0], self.seeded = key(own, Purpose.EPISODE), 0, True
+            epoch_seed = int(np.random.default_rng().integers(2**62)) if seed is None else seed
+            inner.streams[0], inner.episode[0], self.seeded = (
+                key(epoch_seed, Purpose.EPISODE),
+                0,
+                True,
+            )
         inner.begin(0)
         self.agents = list(self.possible_agents)
-        return self.seen(), {agent: {} for agent in self.agents}
+        return self.observe(), {agent: {} for agent in self.agents}
 
     def step(
         self, actions: dict[str, Any]
@@ -87,14 +90,14 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         over = bool(inner.length[0] == self.rules.turns)
         self.agents = [] if over else list(going)
         return (
-            self.seen(),
+            self.observe(),
             dict(zip(going, inner.reward.tolist(), strict=True)),
             dict.fromkeys(going, False),
             dict.fromkeys(going, over),
             {agent: {} for agent in going},
         )
 
-    def seen(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         return dict(zip(self.possible_agents, self.inner.obs.copy(), strict=True))
 
     def state(self) -> np.ndarray:

@@ -1,22 +1,117 @@
-"""Two yardsticks for gridworlds: moving at random, and a script that sees what a learner sees.
+"""Many gridworlds at once, and two yardsticks that play them: moving at random, and a script that
+sees what a learner sees.
 
 The script finds the shortest path to every treasure in its window that is worth something, around
 walls, bones and other agents, and takes the first step to the one with the most value per step.
 Where another agent in sight is nearer to a treasure, that one counts less. Where it sees none it
 walks straight on, and turns to a side before a wall fills its window.
+
+    python -m tenfold.domains.treasure.play [WORLD ...]
 """
+
+from typing import Any
 
 import numpy as np
 
+from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.random import Purpose, below, draw_uniform, key
-from tenfold.domains.treasure.kernels import MOVES
-from tenfold.domains.treasure.rules import AGENT, FIRST, RULES, WALL, Rules, rules_of
-from tenfold.domains.treasure.worlds import TreasureWorlds
+from tenfold.domains.treasure.kernels import MOVES, begin, observe, observe_all, play_all, turn
+from tenfold.domains.treasure.rules import (
+    ACTIONS,
+    AGENT,
+    FIRST,
+    RULES,
+    WALL,
+    Rules,
+    picture,
+    rules_of,
+)
+from tenfold.envs.adapter import Episode, Worlds
 
 CONTESTED = 0.3  # what a treasure counts for that another agent reaches first
 RESTLESS = 0.05  # how often a wanderer turns without need
-TOGETHER = 256  # worlds stepped at once
+WORLDS_AT_ONCE = 256  # worlds stepped at once
+
+
+class TreasureWorlds(Worlds):
+    """All agents of all gridworlds in one kernel call a turn. World i plays the epochs of the
+    stream (seed, EPISODE, first + i)."""
+
+    def __init__(
+        self, name: str, worlds: int, seed: int, first: int = 0, rules: Rules | None = None
+    ) -> None:
+        self.rules = rules = rules or rules_of(name)
+        super().__init__(
+            name, worlds, seed, rules.observation_space(), rules.action_space(), first, rules.agents
+        )
+        self.tables = rules.tables()
+        self.boards = np.zeros((worlds, *rules.board().shape), np.int8)
+        self.at = np.zeros((worlds, rules.agents, 2), np.int64)  # row and column of each agent
+        self.length, self.episode = np.zeros(worlds, np.int64), np.zeros(worlds, np.int64)
+        self.ret, self.last_ret = np.zeros((2, self.num_envs))
+        self.action = np.zeros(self.num_envs, np.int64)
+        self.order = np.zeros(rules.agents, np.int64)  # room for that of a turn
+        self.held = {
+            "boards": self.boards,
+            "at": self.at,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+        }
+        self.streams = np.array(self.keys, np.uint64)
+        state = self.boards, self.at, self.length, self.episode, self.streams
+        results = self.obs, self.final_obs, self.reward, self.truncated, self.ret, self.last_ret
+        # what every step hands to the kernel; these arrays are written to, never replaced
+        self.step_arrays = (self.action, self.tables, state, *results, self.order)
+        for w in range(worlds):
+            self.begin(w)
+
+    def address(self, w: int) -> tuple[Any, ...]:
+        """World w's board and agents, and where its draws come from."""
+        return self.boards[w], self.at[w], self.streams[w], self.episode[w]
+
+    def begin(self, w: int) -> None:
+        begin(self.tables, *self.address(w))
+        self.ret[w :: self.worlds], self.length[w] = 0.0, 0
+        for lane, (y, x) in zip(range(w, self.num_envs, self.worlds), self.at[w], strict=True):
+            observe(self.rules.radius, self.boards[w], y, x, self.obs[lane])
+
+    def turn(self, w: int) -> None:
+        """World w's turn number `length`, without what an epoch's end brings."""
+        lanes = slice(w, None, self.worlds)
+        action, reward = self.action[lanes], self.reward[lanes]
+        turn(self.tables, *self.address(w), self.length[w], action, reward, self.order)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One turn of every world with actions [B]."""
+        self.begin_rounds()
+        self.action[:] = actions
+        ended = play_all(*self.step_arrays)
+        if ended < 0:
+            lane = -1 - ended
+            raise EnvironmentFault(
+                f"{self.place(lane, later=1)}: {self.action[lane]} is no action; they are "
+                f"{', '.join(f'{i} {what}' for i, what in enumerate(ACTIONS))}."
+            )
+        if ended:
+            returns = self.last_ret.reshape(self.agents, -1)
+            self.finished = [
+                Episode(
+                    w, float(returns[:, w].mean()), self.rules.turns, tuple(returns[:, w].tolist())
+                )
+                for w in np.flatnonzero(self.truncated[: self.worlds]).tolist()
+            ]
+
+    def see_again(self) -> None:
+        """Observations of the present boards."""
+        observe_all(self.rules.radius, self.boards, self.at, self.obs)
+
+    def picture(self) -> np.ndarray:
+        return picture(self.rules, self.boards[0], self.at[0])
+
+
+# the yardsticks
 
 
 @kernel
@@ -47,7 +142,7 @@ def find_paths(codes, side, value, distance, step, queue):
 @kernel
 def best_treasure(codes, side, value, distance):
     """The cell worth most per step, or −1."""
-    area, best, chosen = side * side, 0.0, -1
+    area, best, target = side * side, 0.0, -1
     for c in range(area):
         if codes[c] < FIRST or not distance[c]:
             continue
@@ -58,15 +153,15 @@ def best_treasure(codes, side, value, distance):
                 worth *= CONTESTED
                 break
         if worth > best:
-            best, chosen = worth, c
-    return chosen
+            best, target = worth, c
+    return target
 
 
 @kernel
 def wander(codes, side, value, heading, draw):
     """The move with the least to lose and the farthest view: straight on where all are alike, else
     the side that `draw` picks."""
-    centre, best, chosen = side // 2, -np.inf, 0
+    centre, best, action = side // 2, -np.inf, 0
     for m in range(4):
         ahead = codes[(centre + MOVES[m, 0]) * side + centre + MOVES[m, 1]]
         # standing before somebody gains nothing
@@ -80,8 +175,8 @@ def wander(codes, side, value, heading, draw):
         elif m != heading:
             worth -= 0.4  # back where it came from
         if worth > best:
-            best, chosen = worth, m
-    return chosen
+            best, action = worth, m
+    return action
 
 
 @kernel
@@ -142,7 +237,7 @@ def mean_return(
     total = done = 0
     while done < epochs:
         worlds = TreasureWorlds(
-            str(world), min(TOGETHER, epochs - done), seed, first=done, rules=rules
+            str(world), min(WORLDS_AT_ONCE, epochs - done), seed, first=done, rules=rules
         )
         player = policy(rules, worlds.num_envs, seed + done)
         for _ in range(rules.turns):

@@ -1,20 +1,25 @@
-"""Gridworlds as data: kinds of treasure, the rules of a world, and the names of those that are
-known."""
+"""Gridworlds as data: kinds of treasure, the rules of a world, the names of those that are known;
+and their pictures: text for a terminal, PNG, and GIF of several boards."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Literal
 
 import gymnasium as gym
 import numpy as np
 
-from tenfold.core.errors import EnvironmentFault
+from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.treasure import DOMAINS, NAMES
 from tenfold.envs.arguments import split_name
 
 EMPTY, WALL, AGENT, FIRST = range(4)  # codes of the map; FIRST is the first kind of treasure
 ACTIONS = ("up", "down", "left", "right")
+CELL = 16  # pixels
+GROUND, STONE, WALKER = (250, 247, 240), (90, 90, 98), (40, 40, 40)
+LABELS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def require_number(what: str, value: object) -> None:
@@ -195,20 +200,75 @@ def rules_of(name: str) -> Rules:
         raise EnvironmentFault(f"There is no gridworld {ident}: the nearest are {', '.join(near)}.")
     rules = RULES[ident.rpartition(":")[2]]
     known = [f.name for f in fields(Rules) if f.name != "walls"]
-    for given in changes:
-        if given not in known:
-            near = get_close_matches(given, known, 1, 0.5) or known
+    for argument in changes:
+        if argument not in known:
+            near = get_close_matches(argument, known, 1, 0.5) or known
             raise EnvironmentFault(
-                f"{name} cannot be made: {given} is no rule of a gridworld; perhaps "
+                f"{name} cannot be made: {argument} is no rule of a gridworld; perhaps "
                 f"{', '.join(near)}."
             )
     if "kinds" in changes:
-        own, wanted = {k.name: k for k in rules.kinds}, str(changes["kinds"]).split("+")
-        for kind in wanted:
-            if kind not in own:
+        by_name, names = {k.name: k for k in rules.kinds}, str(changes["kinds"]).split("+")
+        for kind in names:
+            if kind not in by_name:
                 raise EnvironmentFault(
-                    f"{name} cannot be made: its kinds are {', '.join(own)}, and {kind} is none of "
-                    "them."
+                    f"{name} cannot be made: its kinds are {', '.join(by_name)}, and {kind} is "
+                    "none of them."
                 )
-        changes["kinds"] = tuple(own[kind] for kind in wanted)
+        changes["kinds"] = tuple(by_name[kind] for kind in names)
     return replace(rules, **changes)
+
+
+# pictures
+
+
+def picture_text(rules: Rules, board: np.ndarray, at: np.ndarray) -> str:
+    """`#` walls, `.` empty cells, the first letter of a treasure's kind, and agents by number (A to
+    Z from the tenth on)."""
+    signs = {EMPTY: ".", WALL: "#"} | {
+        FIRST + k: kind.name[0] for k, kind in enumerate(rules.kinds)
+    }
+    rows = [[signs.get(code, "?") for code in row] for row in inside(rules, board).tolist()]
+    for a, (y, x) in enumerate(at.tolist()):
+        rows[y][x] = LABELS[a % len(LABELS)]
+    return "\n".join("".join(row) for row in rows)
+
+
+def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """RGB [height · CELL, width · CELL, 3]: treasures are squares in their kind's colour, agents
+    dark discs with a pale centre that grows with their number."""
+    colours = np.array([GROUND, STONE, GROUND, *(k.colour for k in rules.kinds)], np.uint8)
+    codes = np.kron(inside(rules, board), np.ones((CELL, CELL), np.int8))
+    image = colours[codes]
+    edge = np.arange(CELL)
+    border = np.minimum(edge, CELL - 1 - edge) < CELL // 5
+    frame = np.tile(border[:, None] | border[None], (rules.height, rules.width)) & (codes >= FIRST)
+    image[frame] = GROUND
+    distance = np.hypot(*np.meshgrid(edge - (CELL - 1) / 2, edge - (CELL - 1) / 2))
+    for a, (y, x) in enumerate(at.tolist()):
+        cell = image[y * CELL : (y + 1) * CELL, x * CELL : (x + 1) * CELL]
+        cell[distance < CELL * 0.45] = WALKER
+        cell[distance < CELL * 0.36 * a / max(rules.agents, 1)] = GROUND
+    return image
+
+
+def inside(rules: Rules, board: np.ndarray) -> np.ndarray:
+    """The board without its padding."""
+    return board[rules.radius : -rules.radius, rules.radius : -rules.radius]
+
+
+def save_pictures(images: Sequence[np.ndarray], path: str | Path, seconds: float = 0.15) -> None:
+    """One image as PNG, any number as GIF."""
+    from PIL import Image  # comes with matplotlib
+
+    path = Path(path)
+    if path.suffix == ".png" and len(images) == 1:
+        Image.fromarray(images[0]).save(path)
+    elif path.suffix == ".gif" and len(images):
+        first, *more = [Image.fromarray(image) for image in images]
+        first.save(path, save_all=True, append_images=more, duration=int(seconds * 1000), loop=0)
+    else:
+        raise UserError(
+            f"{len(images)} pictures cannot be written to {path}: one fits a .png, one or more a "
+            ".gif."
+        )

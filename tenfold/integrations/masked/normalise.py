@@ -14,11 +14,11 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.integrations.masked.drawing import exponentials
+from tenfold.integrations.masked.acting import exponentials
 from tenfold.ops.head_tables import LOWEST, some_mask
 
 
-class Normalised(NamedTuple):
+class HeadTerms(NamedTuple):
     """Of all heads side by side: log π and π (..., M), and the entropy of all together (...)."""
 
     log_prob: torch.Tensor
@@ -52,14 +52,16 @@ def normalise_reference(logits, offsets):
         for start, stop in pairwise(offsets.tolist()):
             x = row[start:stop]
             options = (x > float(LOWEST)).nonzero().flatten()
-            own = x[options].log_softmax(0)
+            log_softmax = x[options].log_softmax(0)
             if len(options):
-                log_prob.append(torch.full_like(x, float(LOWEST)).index_put((options,), own))
-                prob.append(torch.zeros_like(x).index_put((options,), own.exp()))
+                log_prob.append(
+                    torch.full_like(x, float(LOWEST)).index_put((options,), log_softmax)
+                )
+                prob.append(torch.zeros_like(x).index_put((options,), log_softmax.exp()))
             else:
                 log_prob.append(torch.zeros_like(x))
                 prob.append((torch.arange(len(x)) == 0).to(x.dtype))
-            total = total - (own.exp() * own).sum()
+            total = total - (log_softmax.exp() * log_softmax).sum()
         entropy.append(total)
     return (
         torch.cat(log_prob).view_as(logits) + 0 * logits,
@@ -113,16 +115,16 @@ def normalise_rows(logits, offsets, log_prob, prob, entropy):
 def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Each derivative alone, then all three."""
     for k, (logits, offsets) in enumerate(normalise_examples(rng, dtype)):
-        found = normalise_reference(logits, offsets)
+        outputs = normalise_reference(logits, offsets)
         by = [
             rng.normal(size=f.shape).astype(dtype) * (k % 4 in (part, 3))
-            for part, f in enumerate(found)
+            for part, f in enumerate(outputs)
         ]
         yield (
             logits.numpy(),
             offsets,
-            found[0].numpy(),
-            found[1].numpy(),
+            outputs[0].numpy(),
+            outputs[1].numpy(),
             *by,
             np.full_like(logits.numpy(), np.nan),
         )
@@ -205,7 +207,7 @@ class Normalise(torch.autograd.Function):
 
 
 @pair(normalise_reference, normalise_examples, rtol=2e-5, atol=2e-5, gradients=(0,))
-def normalise(logits: torch.Tensor, offsets: np.ndarray) -> Normalised:
+def normalise(logits: torch.Tensor, offsets: np.ndarray) -> HeadTerms:
     """Of rows (B, M), contiguous float32 on a CPU; differentiable. Head i has the columns
     offsets[i] … offsets[i + 1] − 1."""
-    return Normalised(*Normalise.apply(logits, offsets))  # type: ignore[misc]
+    return HeadTerms(*Normalise.apply(logits, offsets))  # type: ignore[misc]

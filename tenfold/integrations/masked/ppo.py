@@ -53,7 +53,7 @@ class Network(NamedTuple):
     offsets: np.ndarray
 
 
-class Rows(NamedTuple):
+class TrainRows(NamedTuple):
     """A row for each step: observation [N, D]; the acting policy's masked logits [N, M], the finite
     minimum where an option is forbidden; actions [N, C] and their log-probability; advantage and
     target; whether it counts, 1 or 0."""
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
     counts: np.ndarray
 
 
-class Rule(NamedTuple):
+class PPOParams(NamedTuple):
     """The loss's settings and the optimiser's; a limit that does not hold is infinite."""
 
     clip: float
@@ -85,10 +85,10 @@ def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     hold and that do not, the first update and later ones."""
     for k, (heads, hidden, rule) in enumerate(
         (
-            ((3, 5, 1, 4), (7, 6), Rule(0.2, 10.0, 1.0, 0.0, 0.2, np.inf, 1e-3, 1e-8)),
-            ((3, 5, 1, 4), (9,), Rule(0.05, 0.3, 0.5, 0.02, 0.3, 0.1, 1e-2, 1e-8)),
-            ((8,) * 3, (), Rule(0.3, 10.0, 1.0, 0.01, 0.0, 1e6, 1e-3, 1e-5)),
-            ((2,), (5, 1, 4), Rule(0.2, np.inf, 1.0, 0.0, 1.0, 0.5, 1e-3, 1e-8)),
+            ((3, 5, 1, 4), (7, 6), PPOParams(0.2, 10.0, 1.0, 0.0, 0.2, np.inf, 1e-3, 1e-8)),
+            ((3, 5, 1, 4), (9,), PPOParams(0.05, 0.3, 0.5, 0.02, 0.3, 0.1, 1e-2, 1e-8)),
+            ((8,) * 3, (), PPOParams(0.3, 10.0, 1.0, 0.01, 0.0, 1e6, 1e-3, 1e-5)),
+            ((2,), (5, 1, 4), PPOParams(0.2, np.inf, 1.0, 0.0, 1.0, 0.5, 1e-3, 1e-8)),
         )
     ):
         rows, options = 23, sum(heads)
@@ -117,7 +117,7 @@ def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
             Network(
                 flat, np.zeros_like(flat), mean, square**2, sizes, (RELU, TANH, ELU)[k % 3], offsets
             ),
-            Rows(
+            TrainRows(
                 obs,
                 old.numpy(),
                 actions,
@@ -133,7 +133,7 @@ def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
 
 
 def loss_reference(
-    network: Network, rows: Rows, rule: Rule, parameters: torch.Tensor, places: np.ndarray
+    network: Network, rows: TrainRows, rule: PPOParams, parameters: torch.Tensor, places: np.ndarray
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss of the rows at `places`, and its terms as POLICY_LOSS … KL number them."""
     obs, old, actions, log_p, advantage, target, counts = (
@@ -170,19 +170,19 @@ def learn_heads_reference(network, rows, order, step, rule):
         "exp_avg": mean,
         "exp_avg_sq": square,
     }
-    found = torch.zeros(FOUND)
+    stats = torch.zeros(FOUND)
     values = torch.zeros(order.shape[1])
     for places in order:
         adam.zero_grad()
         with torch.no_grad():
-            seen = torch.from_numpy(rows.obs[places])
-            values = mlp_of(parameters, network.sizes, network.activation, seen)[:, -1].clone()
+            obs = torch.from_numpy(rows.obs[places])
+            values = mlp_of(parameters, network.sizes, network.activation, obs)[:, -1].clone()
         loss, terms = loss_reference(network, rows, rule, parameters, places)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_([parameters], rule.clip_norm)
-        found[:NORM], found[NORM] = terms, norm
+        stats[:NORM], stats[NORM] = terms, norm
         adam.step()
-    return flat, mean, square, found, values
+    return flat, mean, square, stats, values
 
 
 @kernel
@@ -202,13 +202,13 @@ def gather_logits(before, places, output, logits):
             for i in range(start, min(start + LINE, places.size)):
                 logits[i, m] = output[m, i]
     for i in range(places.size):
-        p, own = before[places[i]], logits[i]
-        for m in range(own.size):
-            own[m] = own[m] if p[m] >= 0 else LOWEST
+        p, row = before[places[i]], logits[i]
+        for m in range(row.size):
+            row[m] = row[m] if p[m] >= 0 else LOWEST
 
 
 @kernel
-def put_outputs(by_logits, by_value, by_output):
+def merge_gradients(by_logits, by_value, by_output):
     """Derivatives by logits [S, M] and values [S] as those by the network's output [M + 1, S]."""
     for i in range(by_value.size):
         for m in range(by_logits.shape[1]):
@@ -229,7 +229,7 @@ def cross_entropy(prob, log_prob, by_log_prob, factor):
 
 
 @kernel
-def slopes(rows, places, offsets, rule, value, policy, acting, by, found):
+def loss_gradients(rows, places, offsets, rule, value, policy, acting, by, stats):
     """The loss's derivatives by log π, by the entropy and by the value, and its terms."""
     log_prob, entropy = policy
     before, old_entropy = acting
@@ -239,29 +239,29 @@ def slopes(rows, places, offsets, rule, value, policy, acting, by, found):
         total += rows.counts[places[i]]
     narrow, most = np.float32(rule.clip), np.float32(rule.value_clip)
     kl_weight, value_weight = np.float32(rule.kl_weight), np.float32(rule.value_weight)
-    found[:NORM] = 0
+    stats[:NORM] = 0
     for i in range(places.size):
-        place = places[i]
-        share = rows.counts[place] / total
-        cross = cross_entropy(before[place], log_prob[i], by_log_prob[i], -kl_weight * share)
+        index = places[i]
+        share = rows.counts[index] / total
+        cross = cross_entropy(before[index], log_prob[i], by_log_prob[i], -kl_weight * share)
         log_p = np.float32(0)
         for c in range(offsets.size - 1):
-            log_p += log_prob[i, offsets[c] + rows.actions[place, c]]
-        ratio, gain = np.exp(log_p - rows.log_p[place]), rows.advantage[place]
+            log_p += log_prob[i, offsets[c] + rows.actions[index, c]]
+        ratio, gain = np.exp(log_p - rows.log_p[index]), rows.advantage[index]
         bounded = min(max(ratio, np.float32(1) - narrow), np.float32(1) + narrow)
         # what is no number stays none, and is found in the gradient
         slope = np.float32(0) if ratio * gain > bounded * gain else -ratio * gain * share
         for c in range(offsets.size - 1):
-            by_log_prob[i, offsets[c] + rows.actions[place, c]] += slope
+            by_log_prob[i, offsets[c] + rows.actions[index, c]] += slope
         by_entropy[i] = -np.float32(rule.entropy_weight) * share
-        error = value[i] - rows.target[place]
+        error = value[i] - rows.target[index]
         slope = np.float32(2) * error * value_weight * share
         by_value[i] = np.float32(0) if error * error > most else slope
-        found[POLICY_LOSS] -= share * min(ratio * gain, bounded * gain)
-        found[VALUE_LOSS] += share * min(error * error, most)
-        found[VALUE_LOSS_UNCUT] += share * error * error
-        found[ENTROPY] += share * entropy[i]
-        found[KL] -= share * (old_entropy[place] + cross)
+        stats[POLICY_LOSS] -= share * min(ratio * gain, bounded * gain)
+        stats[VALUE_LOSS] += share * min(error * error, most)
+        stats[VALUE_LOSS_UNCUT] += share * error * error
+        stats[ENTROPY] += share * entropy[i]
+        stats[KL] -= share * (old_entropy[index] + cross)
 
 
 @kernel
@@ -270,7 +270,7 @@ def space(rows, columns):
 
 
 @kernel
-def mend(grad):
+def replace_nonfinite(grad):
     """As torch.nan_to_num: no number becomes 0, an infinite one the largest."""
     largest = np.finfo(np.float32).max
     for j in range(grad.size):
@@ -304,7 +304,7 @@ def learn_heads(network, rows, order, step, rule):
     entropy, by_entropy = np.empty(size, np.float32), np.empty(size, np.float32)
     by_value = np.empty(size, np.float32)
     by_output = delta[delta.size - (options + 1) * size :].reshape(options + 1, size)
-    found, values = np.zeros(FOUND), np.empty(size, np.float32)
+    stats, values = np.zeros(FOUND), np.empty(size, np.float32)
     for u in range(order.shape[0]):
         places = order[u]
         gather_inputs(rows, places, inputs)
@@ -315,15 +315,15 @@ def learn_heads(network, rows, order, step, rule):
         normalise_rows(logits, offsets, log_prob, prob, entropy)
         policy, acting = (log_prob, entropy), (before, old_entropy)
         by = by_log_prob, by_entropy, by_value
-        slopes(rows, places, offsets, rule, values, policy, acting, by, found)
+        loss_gradients(rows, places, offsets, rule, values, policy, acting, by, stats)
         normalise_rows_backward(
             logits, offsets, log_prob, prob, by_log_prob, by_prob, by_entropy, by_logits
         )
-        put_outputs(by_logits, by_value, by_output)
+        merge_gradients(by_logits, by_value, by_output)
         mlp_backward(flat, sizes, network.activation, inputs, hidden, delta, turned, grad)
-        found[NORM] = clip_numba(grad, rule.clip_norm)[1]
-        if not np.isfinite(found[NORM]):
-            mend(grad)
-            found[NOT_FINITE] += 1
+        stats[NORM] = clip_numba(grad, rule.clip_norm)[1]
+        if not np.isfinite(stats[NORM]):
+            replace_nonfinite(grad)
+            stats[NOT_FINITE] += 1
         adam_numba(flat, grad, network.mean, network.square, step + u + 1, rule.lr, rule.eps)
-    return flat, network.mean, network.square, found, values
+    return flat, network.mean, network.square, stats, values

@@ -6,7 +6,7 @@ environment runner samples, `FusedPPOTorchLearner` updates as RLlib's PPO learne
 a Python loop over rows, and each of them works without the other.
 """
 
-from tenfold.integrations.distribution import MaskedMultiCategorical
+from tenfold.integrations.rllib.distribution import MaskedMultiCategorical
 from tenfold.integrations.rllib.learner import FusedPPOTorchLearner
 from tenfold.integrations.rllib.module import (
     CriticPPOTorchLearner,

@@ -6,8 +6,8 @@ stays where RLlib keeps it, and the same results.
 """
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +32,8 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.torch_utils import explained_variance
 
 from tenfold.integrations.masked import ppo
-from tenfold.integrations.rllib.refusals import learner_lacks, learner_lacks_for
-from tenfold.integrations.rllib.rows import Plan, Steps, advantages, minibatch_order, steps_of
+from tenfold.integrations.rllib.samples import learner_refusal, map_nested, module_refusal
+from tenfold.ops.returns import gae
 
 logger = logging.getLogger("ray.rllib")
 INSTEAD = "leave learner_class out, and RLlib's own learner takes it"
@@ -41,10 +41,10 @@ ADAM = torch.optim.Adam([torch.zeros(1)]).defaults
 OUTPUTS = (Columns.ACTION_DIST_INPUTS, Columns.ACTION_LOGP, WEIGHTS_SEQ_NO)
 
 
-class Phase:
+class AllMinibatches:
     """All minibatches of an update, in place of the one that RLlib hands over at a time."""
 
-    def __init__(self, rows: ppo.Rows, seq: np.ndarray, order: np.ndarray) -> None:
+    def __init__(self, rows: ppo.TrainRows, seq: np.ndarray, order: np.ndarray) -> None:
         self.rows, self.seq, self.order = rows, seq, order
         self.policy_batches = {DEFAULT_MODULE_ID: self}
 
@@ -70,13 +70,13 @@ class FusedPPOTorchLearner(PPOTorchLearner):
     config: Any
 
     def build(self) -> None:
-        reason = learner_lacks(self.config)
+        reason = learner_refusal(self.config)
         loss = type(self).compute_loss_for_module
         if not reason and loss is not PPOTorchLearner.compute_loss_for_module:
             reason = f"has a compiled loss, and {type(self).__name__} has its own"
         if not reason:
             super().build()
-            reason = learner_lacks_for(self.module[DEFAULT_MODULE_ID].unwrapped())
+            reason = module_refusal(self.module[DEFAULT_MODULE_ID].unwrapped())
             optimiser = self.get_optimizer(DEFAULT_MODULE_ID)
             if type(optimiser) is not torch.optim.Adam or optimiser.defaults != ADAM:
                 reason = reason or "has RLlib's own Adam compiled, and another optimiser is set"
@@ -99,9 +99,9 @@ class FusedPPOTorchLearner(PPOTorchLearner):
         module: Any = self.module[DEFAULT_MODULE_ID].unwrapped()
         state, parameters = self.get_optimizer(DEFAULT_MODULE_ID).state, self.parameters()
 
-        def joined(found: Any) -> np.ndarray:
+        def joined(tensor_of: Any) -> np.ndarray:
             with torch.no_grad():
-                return torch.cat([found(p).reshape(-1) for p in parameters]).numpy()
+                return torch.cat([tensor_of(p).reshape(-1) for p in parameters]).numpy()
 
         flat = joined(lambda p: p)
         mean, square = (
@@ -111,15 +111,8 @@ class FusedPPOTorchLearner(PPOTorchLearner):
         sizes = module.net.sizes.copy()
         sizes[-1] += 1
         first = parameters[0]
-        network = ppo.Network(
-            flat,
-            np.zeros_like(flat),
-            mean,
-            square,
-            sizes,
-            module.net.activation,
-            module.heads.tables[0],
-        )
+        arrays = flat, np.zeros_like(flat), mean, square, sizes
+        network = ppo.Network(*arrays, module.net.activation, module.heads.tables[0])
         return network, int(state[first]["step"]) if first in state else 0
 
     def keep(self, network: ppo.Network, step: int) -> None:
@@ -141,119 +134,103 @@ class FusedPPOTorchLearner(PPOTorchLearner):
         self,
         *,
         training_data: Any,
-        num_total_minibatches: int = 0,
         num_epochs: int = 1,
-        minibatch_size: int | None = None,
         shuffle_batch_per_epoch: bool = False,
         **kwargs: Any,
     ) -> Iterable[Any]:
         """One item with all minibatches, from episodes; batches go RLlib's own way."""
+        shuffled = shuffle_batch_per_epoch
         if training_data.episodes is None:
-            return super()._create_iterator_if_necessary(
-                training_data=training_data,
-                num_total_minibatches=num_total_minibatches,
-                num_epochs=num_epochs,
-                minibatch_size=minibatch_size,
-                shuffle_batch_per_epoch=shuffle_batch_per_epoch,
-                **kwargs,
-            )
+            kwargs |= {"num_epochs": num_epochs, "shuffle_batch_per_epoch": shuffled}
+            return super()._create_iterator_if_necessary(training_data=training_data, **kwargs)
         steps = steps_of(training_data.episodes, OUTPUTS)
-        count = len(steps.reward)
-        plan = Plan(
-            count,
-            num_epochs,
-            minibatch_size or count,
-            shuffle_batch_per_epoch and num_epochs > 1,
-            num_total_minibatches,
-        )
+        rows = len(steps.reward)
+        size, minibatches = kwargs.get("minibatch_size"), kwargs.get("num_total_minibatches", 0)
+        shuffled = shuffled and num_epochs > 1
+        plan = MinibatchPlan(rows, num_epochs, size or rows, shuffled, minibatches)
         order = minibatch_order(plan, np.random.permutation)
-        return [Phase(self.rows(steps), steps.columns[WEIGHTS_SEQ_NO], order)]
+        return [AllMinibatches(self.rows(steps), steps.columns[WEIGHTS_SEQ_NO], order)]
 
-    def rows(self, steps: Steps) -> ppo.Rows:
+    def rows(self, steps: "EpisodeRows") -> ppo.TrainRows:
         """With advantages and targets of the values as they are now."""
         module: Any = self.module[DEFAULT_MODULE_ID].unwrapped()
         with torch.no_grad():
-            seen = module.observations({Columns.OBS: as_tensors(steps.obs)})
-            value = module.value(module.net.features(seen)).squeeze(-1).numpy()
-        found = advantages(steps, value, self.config.gamma, self.config.lambda_)
+            obs = module.observations({Columns.OBS: map_nested(steps.obs, torch.from_numpy)})
+            value = module.value(module.net.features(obs)).squeeze(-1).numpy()
+        estimates = advantages(steps, value, self.config.gamma, self.config.lambda_)
         old, log_p = steps.columns[Columns.ACTION_DIST_INPUTS], steps.columns[Columns.ACTION_LOGP]
         actions = steps.columns[Columns.ACTIONS].astype(np.int64)
-        return ppo.Rows(seen.contiguous().numpy(), old, actions, log_p, *found, steps.counts)
+        return ppo.TrainRows(
+            obs.contiguous().numpy(), old, actions, log_p, *estimates, steps.counts
+        )
 
-    def rule(self) -> ppo.Rule:
+    def params(self) -> ppo.PPOParams:
         config, optimiser = self.config, self.get_optimizer(DEFAULT_MODULE_ID)
         kl = self.curr_kl_coeffs_per_module[DEFAULT_MODULE_ID] if config.use_kl_loss else 0.0
         entropy = self.entropy_coeff_schedulers_per_module[DEFAULT_MODULE_ID].get_current_value()
-        values = (
-            config.clip_param,
-            config.vf_clip_param,
-            config.vf_loss_coeff,
-            entropy,
-            kl,
-            config.grad_clip or np.inf,
-            optimiser.param_groups[0]["lr"],
-            optimiser.param_groups[0]["eps"],
-        )
-        return ppo.Rule(*map(float, values))
+        loss = config.clip_param, config.vf_clip_param, config.vf_loss_coeff, entropy, kl
+        adam = optimiser.param_groups[0]
+        values = *loss, config.grad_clip or np.inf, adam["lr"], adam["eps"]
+        return ppo.PPOParams(*map(float, values))
 
     def _update(self, batch: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         phase = batch.get(DEFAULT_MODULE_ID)
-        if not isinstance(phase, Phase):
+        if not isinstance(phase, AllMinibatches):
             return super()._update(batch, **kwargs)
         network, step = self.network()
-        rule = self.rule()
-        *_, found, value = ppo.learn_heads(network, phase.rows, phase.order, step, rule)
+        params = self.params()
+        *_, stats, value = ppo.learn_heads(network, phase.rows, phase.order, step, params)
         self.keep(network, step + len(phase.order))
-        if found[ppo.NOT_FINITE]:
+        if stats[ppo.NOT_FINITE]:
             logger.warning(
-                f"{int(found[ppo.NOT_FINITE])} of {len(phase.order)} gradients of "
+                f"{int(stats[ppo.NOT_FINITE])} of {len(phase.order)} gradients of "
                 f"{DEFAULT_MODULE_ID} contained `nan/inf` values, which were set to zero."
             )
         weights = {
             ppo.POLICY_LOSS: 1.0,
-            ppo.VALUE_LOSS: rule.value_weight,
-            ppo.ENTROPY: -rule.entropy_weight,
-            ppo.KL: rule.kl_weight,
+            ppo.VALUE_LOSS: params.value_weight,
+            ppo.ENTROPY: -params.entropy_weight,
+            ppo.KL: params.kl_weight,
         }
-        self.log_losses(phase, found, value)
-        total = sum(weight * found[term] for term, weight in weights.items())
+        self.log_losses(phase, stats, value)
+        total = sum(weight * stats[term] for term, weight in weights.items())
         return {}, {DEFAULT_MODULE_ID: torch.tensor(total, dtype=torch.float32)}, {}
 
-    # what is told of it
+    # metrics
 
-    def log_losses(self, phase: Phase, found: np.ndarray, value: np.ndarray) -> None:
+    def log_losses(self, phase: AllMinibatches, stats: np.ndarray, value: np.ndarray) -> None:
         """Of the last minibatch, as RLlib's own learner."""
         last, rows = phase.order[-1], phase.rows
         counts = rows.counts[last]
         behind = (counts * (self._weights_seq_no - phase.seq[last])).sum() / counts.sum()
         target = torch.from_numpy(rows.target[last])
         logged = {
-            POLICY_LOSS_KEY: found[ppo.POLICY_LOSS],
-            VF_LOSS_KEY: found[ppo.VALUE_LOSS],
-            LEARNER_RESULTS_VF_LOSS_UNCLIPPED_KEY: found[ppo.VALUE_LOSS_UNCUT],
+            POLICY_LOSS_KEY: stats[ppo.POLICY_LOSS],
+            VF_LOSS_KEY: stats[ppo.VALUE_LOSS],
+            LEARNER_RESULTS_VF_LOSS_UNCLIPPED_KEY: stats[ppo.VALUE_LOSS_UNCUT],
             LEARNER_RESULTS_VF_EXPLAINED_VAR_KEY: explained_variance(
                 target, torch.from_numpy(value)
             ),
-            ENTROPY_KEY: found[ppo.ENTROPY],
-            LEARNER_RESULTS_KL_KEY: found[ppo.KL] if self.config.use_kl_loss else 0.0,
+            ENTROPY_KEY: stats[ppo.ENTROPY],
+            LEARNER_RESULTS_KL_KEY: stats[ppo.KL] if self.config.use_kl_loss else 0.0,
             DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY: behind,
         }
         if self.config.grad_clip or self.config.log_gradients:
             ((name, _),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
-            logged[f"gradients_{name}_global_norm"] = found[ppo.NORM]
+            logged[f"gradients_{name}_global_norm"] = stats[ppo.NORM]
         numbers = {name: float(number) for name, number in logged.items()}
         self.metrics.log_dict(numbers, key=DEFAULT_MODULE_ID, window=1)
 
     def _log_steps_trained_metrics(self, batch: Any) -> None:
         """The sums of all minibatches at once."""
-        if not isinstance(batch, Phase):
+        if not isinstance(batch, AllMinibatches):
             return super()._log_steps_trained_metrics(batch)
-        own, log = DEFAULT_MODULE_ID, self.metrics.log_value
-        log((own, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
-        log((own, MODULE_TRAIN_BATCH_SIZE_MEAN), batch.order.shape[1], reduce="mean")
-        log((own, NUM_MODULE_STEPS_TRAINED), len(batch), reduce="sum")
+        module_id, log = DEFAULT_MODULE_ID, self.metrics.log_value
+        log((module_id, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
+        log((module_id, MODULE_TRAIN_BATCH_SIZE_MEAN), batch.order.shape[1], reduce="mean")
+        log((module_id, NUM_MODULE_STEPS_TRAINED), len(batch), reduce="sum")
         for key, steps in (
-            ((own, NUM_MODULE_STEPS_TRAINED_LIFETIME), len(batch)),
+            ((module_id, NUM_MODULE_STEPS_TRAINED_LIFETIME), len(batch)),
             ((ALL_MODULES, NUM_MODULE_STEPS_TRAINED), len(batch)),
             ((ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME), len(batch)),
             ((ALL_MODULES, NUM_ENV_STEPS_TRAINED), batch.env_steps()),
@@ -264,8 +241,110 @@ class FusedPPOTorchLearner(PPOTorchLearner):
         return None
 
 
-def as_tensors(like: Any) -> Any:
-    """Nested arrays as tensors of the same memory."""
-    if isinstance(like, dict):
-        return {name: as_tensors(part) for name, part in like.items()}
-    return tuple(map(as_tensors, like)) if isinstance(like, tuple) else torch.from_numpy(like)
+# RLlib's episodes as rows for learning: what its learner's connectors make of them, and the order
+# in which its minibatches take them, without a Python loop over rows.
+#
+# Every episode has one row more than steps: its last observation, whose value is bootstrapped from.
+# That row is in the minibatches as well, and in the mean and deviation of the advantages, but in no
+# loss. Both are RLlib's behaviour, kept so that results are its own.
+
+
+LEAST_DEVIATION = 1e-4  # as RLlib's connector
+
+
+class EpisodeRows(NamedTuple):
+    """All episodes, one after another: observations, nested as the space; actions and the module's
+    outputs by name. The last row of an episode repeats the one before, with reward 0."""
+
+    obs: Any
+    columns: dict[str, np.ndarray]
+    reward: np.ndarray
+    terminated: np.ndarray  # the transition has no next observation
+    truncated: np.ndarray  # the episode, or its chunk, ends here otherwise
+    counts: np.ndarray  # 0 in the rows that only have a value
+
+
+def concatenated(trees: Sequence[Any]) -> Any:
+    """Nested arrays, joined along their first dimension."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: concatenated([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(concatenated(column) for column in zip(*trees, strict=True))
+    return np.concatenate(trees)
+
+
+def without_lookback(buffer: Any) -> Any:
+    """What belongs to the chunk itself, not to the one before it."""
+    if not buffer.finalized:
+        raise ValueError(
+            "FusedPPOTorchLearner learns from episodes of arrays, and these are lists: leave "
+            "episodes_to_numpy as it is"
+        )
+    return map_nested(buffer.data, lambda data: data[buffer.lookback :])
+
+
+def steps_of(episodes: Sequence[Any], names: Sequence[str]) -> EpisodeRows:
+    """Rows of all episodes, with the named outputs of the module and the actions."""
+    lengths = np.array([len(episode) for episode in episodes])
+    ends = np.cumsum(lengths + 1)  # behind each episode's last row
+    rows = int(ends[-1])
+    steps = np.ones(rows, np.bool_)
+    steps[ends - 1] = False
+    # a step's own row; the last row of an episode repeats the last step
+    row = np.cumsum(steps) - 1
+    columns = {Columns.ACTIONS: concatenated([without_lookback(e.actions) for e in episodes])[row]}
+    for name in names:
+        outputs = [without_lookback(episode.extra_model_outputs[name]) for episode in episodes]
+        columns[name] = concatenated(outputs)[row]
+    reward = np.zeros(rows, np.float32)
+    reward[steps] = concatenated([without_lookback(episode.rewards) for episode in episodes])
+    terminated, truncated = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+    over = np.array([bool(episode.is_terminated) for episode in episodes])
+    terminated[ends - 2] = over
+    # a chunk that goes on elsewhere is cut as by a time limit
+    truncated[ends - 2] = ~over
+    obs = concatenated([without_lookback(episode.observations) for episode in episodes])
+    return EpisodeRows(obs, columns, reward, terminated, truncated, steps.astype(np.float32))
+
+
+def advantages(
+    steps: EpisodeRows, value: np.ndarray, gamma: float, lam: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised advantages and value targets of all rows."""
+    discount = np.where(steps.terminated, 0, gamma).astype(np.float32)
+    boundary = (steps.terminated | steps.truncated).astype(np.float32)
+    following = np.append(value[1:], np.float32(0))
+    target = gae(steps.reward, discount, value, following, boundary, lam) + value
+    advantage = target - value
+    scale = max(LEAST_DEVIATION, advantage.std())
+    return ((advantage - advantage.mean()) / scale).astype(np.float32), target
+
+
+class MinibatchPlan(NamedTuple):
+    """Epochs over the rows, the size of a minibatch, whether rows are shuffled after each epoch,
+    and how many minibatches there are (0: as many as the epochs take)."""
+
+    rows: int
+    epochs: int
+    size: int
+    shuffled: bool
+    minibatches: int = 0
+
+
+def minibatch_order(plan: MinibatchPlan, permutation: Callable[[int], np.ndarray]) -> np.ndarray:
+    """The rows of each minibatch [U, S], as RLlib's cyclic iterator takes them: a minibatch that
+    meets the end of an epoch goes on in the next one."""
+    rows, minibatches, start, covered = np.arange(plan.rows), [], 0, 0
+    while len(minibatches) < plan.minibatches if plan.minibatches else covered < plan.epochs:
+        missing, pieces_ = plan.size, []
+        while start + missing >= plan.rows:
+            pieces_.append(rows[start:])
+            missing -= plan.rows - start
+            start, covered = 0, covered + 1
+            if plan.shuffled:
+                rows = rows[permutation(plan.rows)]
+        pieces_.append(rows[start : start + missing])
+        start += missing
+        minibatches.append(np.concatenate(pieces_))
+    return np.stack(minibatches)

@@ -1,9 +1,6 @@
-"""A module of RLlib's for many masked action heads.
+"""An RLModule for many masked action heads, and a learner that also trains its critic Q(s, a).
 
-`MultiHeadActionMaskRLModule` is a TorchRLModule for MultiDiscrete actions and observations
-{"observations", "action_mask"}; `MaskedMultiCategorical` is its action distribution;
-`CriticPPOTorchLearner` also trains its critic Q(s, a). All heads are one output matrix and one
-pass: the equations are those of tenfold.ops.heads, and so are the checks.
+All heads are one output matrix and one pass: equations and checks are those of tenfold.ops.heads.
 """
 
 import re
@@ -26,9 +23,15 @@ from torch import nn
 from tenfold.config.schema import Config, Limits
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import observation_layout
-from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
 from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
-from tenfold.integrations.rllib.inputs import check_mask_space, join_mask, join_observation, mask_in
+from tenfold.integrations.rllib.distribution import (
+    MaskedMultiCategorical,
+    check_mask_space,
+    join_mask,
+    join_observation,
+    mask_in,
+    sizes_of,
+)
 from tenfold.nets.flat import FlatModule
 from tenfold.ops import counterfactual
 from tenfold.ops.heads import MaskedHeads
@@ -65,12 +68,12 @@ class HeadsModel(Config):
     def read(cls, model_config: Any) -> "HeadsModel":
         """Out of what RLlib hands over: our keys, RLlib's names for them, and defaults of RLlib's
         that mean nothing here."""
-        given = dict(model_config or {})
+        settings = dict(model_config or {})
         theirs = {f.name: getattr(DefaultModelConfig(), f.name) for f in fields(DefaultModelConfig)}
-        own = {name: value for name, value in given.items() if name not in theirs}
-        for name, value in given.items():
+        values = {name: value for name, value in settings.items() if name not in theirs}
+        for name, value in settings.items():
             if name in RENAMED:
-                own.setdefault(RENAMED[name], value)
+                values.setdefault(RENAMED[name], value)
             elif name in theirs and name not in IGNORED and value != theirs[name]:
                 known = ", ".join(f.name for f in fields(cls))
                 raise ConfigError(
@@ -79,7 +82,7 @@ class HeadsModel(Config):
                     f"it reads {known}.",
                 )
         try:
-            return cls.of(own | {"on_empty": str(own.get("on_empty", "raise"))})
+            return cls.of(values | {"on_empty": str(values.get("on_empty", "raise"))})
         except ConfigError as error:
             raise error.within("model_config") from None
 
@@ -104,7 +107,7 @@ class HeadsModel(Config):
 # the module
 
 
-class PolicyNetwork(FlatModule):
+class HeadsNetwork(FlatModule):
     """Trunk and output matrix. All parameters are views of one buffer, which the compiled forward
     pass reads."""
 
@@ -166,7 +169,7 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         self.layout = observation_layout(space["observations"], "the environment")
         widths = (self.layout.size, *self.settings.hidden)
         self.heads = MaskedHeads(sizes, self.settings.empty_policy(sizes))
-        self.net = PolicyNetwork(widths, sum(sizes), self.settings.activation)
+        self.net = HeadsNetwork(widths, sum(sizes), self.settings.activation)
         self.value = nn.Linear(widths[-1], 1)
         self.critic: nn.ModuleList | None = None
         if self.settings.critic is not None:
@@ -248,13 +251,13 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         )
         rest = (np.ascontiguousarray(mask), coins.numpy())
         if net.compiles(rows) and type(self).features is MultiHeadActionMaskRLModule.features:
-            seen = np.ascontiguousarray(self.observations(batch))
-            found = act_on_observations(
-                heads, net.flat.numpy(), net.sizes, net.activation, seen, *rest
+            obs = np.ascontiguousarray(self.observations(batch))
+            acted = act_on_observations(
+                heads, net.flat.numpy(), net.sizes, net.activation, obs, *rest
             )
         else:
-            found = act_on_logits(heads, net.policy(self.features(batch)).numpy(), *rest)
-        logits, actions, joint = map(torch.from_numpy, found)
+            acted = act_on_logits(heads, net.policy(self.features(batch)).numpy(), *rest)
+        logits, actions, joint = map(torch.from_numpy, acted)
         return {
             Columns.ACTION_DIST_INPUTS: logits,
             Columns.ACTIONS: actions,

@@ -38,9 +38,13 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
-from tenfold.integrations.rllib.acting import CompiledActing
-from tenfold.integrations.rllib.lanes import LEAVES, Lanes, Running
-from tenfold.integrations.rllib.refusals import runner_lacks
+from tenfold.integrations.rllib.samples import (
+    ARRAY_SPACES,
+    CompiledActing,
+    OngoingEpisode,
+    SampleArrays,
+    runner_refusal,
+)
 
 logger = logging.getLogger("ray.rllib")
 NARROWER = {
@@ -70,10 +74,10 @@ class BulkEnvRunner(SingleAgentEnvRunner):
     env: Any
     module: Any
     _ongoing_episodes: Any
-    lanes: Lanes  # where there are environments: not in an algorithm that samples elsewhere
+    lanes: SampleArrays  # where there are environments: not in an algorithm that samples elsewhere
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
-        if reason := runner_lacks(config):
+        if reason := runner_refusal(config):
             raise ValueError(f"BulkEnvRunner {reason}; {INSTEAD}")
         super().__init__(config=config, **kwargs)
         if self.module is not None and self.module.is_stateful():
@@ -84,9 +88,9 @@ class BulkEnvRunner(SingleAgentEnvRunner):
     def hears(self, moment: str) -> bool:
         """Whether somebody listens to `on_episode_…`."""
         name = f"on_episode_{moment}"
-        own = getattr(RLlibCallback, name)
+        default = getattr(RLlibCallback, name)
         return bool(getattr(self.config, f"callbacks_{name}")) or any(
-            getattr(type(one), name) is not own for one in self._callbacks
+            getattr(type(one), name) is not default for one in self._callbacks
         )
 
     def make_env(self) -> None:
@@ -101,40 +105,40 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                 f"{type(vector).__name__} of its own; {INSTEAD}"
             )
         space = vector.single_action_space
-        if not isinstance(space, LEAVES):
+        if not isinstance(space, ARRAY_SPACES):
             raise ValueError(f"BulkEnvRunner has no arrays for actions in {space}; {INSTEAD}")
         self.worlds, self.space = vector.envs, space
-        self.lanes = Lanes(vector.single_observation_space, space, len(self.worlds))
+        self.lanes = SampleArrays(vector.single_observation_space, space, len(self.worlds))
 
     # episodes begin
 
     def _reset_envs(self, episodes: Any, shared_data: Any, explore: bool) -> None:
         """All environments anew, seeded if this is the first time; nothing of before is kept."""
-        self.running: list[Running] = [self.expect(i, 0) for i in range(self.num_envs)]
+        self.running: list[OngoingEpisode] = [self.expect(i, 0) for i in range(self.num_envs)]
         self._ongoing_episodes_for_metrics.clear()
         seed = self._seed if self._needs_initial_reset else None
-        seen, infos = self._try_env_reset(seed=seed, options=None)
+        observations, infos = self._try_env_reset(seed=seed, options=None)
         self.lanes.clear(self.expected_rows)
-        self.lanes.see(0, list(iterate(self.env.observation_space, seen)), infos)
+        self.lanes.see(0, list(iterate(self.env.observation_space, observations)), infos)
         self.row, self.resets = 0, [False] * self.num_envs
         for i, one in enumerate(self.running):
             self.begin(i, one)
 
-    def expect(self, i: int, row: int) -> Running:
+    def expect(self, i: int, row: int) -> OngoingEpisode:
         """An episode whose first observation will lie in a row."""
-        found = Running(row)
+        episode = OngoingEpisode(row)
         if self.heard["created"]:
-            self.tell("created", i, SingleAgentEpisode(found.name), found)
-        return found
+            self.tell("created", i, SingleAgentEpisode(episode.name), episode)
+        return episode
 
-    def begin(self, i: int, of: Running) -> None:
+    def begin(self, i: int, of: OngoingEpisode) -> None:
         of.began = perf_counter()
         if self.heard["start"]:
             first = SingleAgentEpisode(of.name)
             first.add_env_reset(self.lanes.first_of(i, of.start), self.lanes.infos[i][of.start])
             self.tell("start", i, first, of)
 
-    def tell(self, moment: str, i: int, episode: Any, of: Running) -> None:
+    def tell(self, moment: str, i: int, episode: Any, of: OngoingEpisode) -> None:
         episode._custom_data = of.custom
         self._ongoing_episodes[i] = episode
         self._make_on_episode_callback(f"on_episode_{moment}", i, self._ongoing_episodes)
@@ -165,7 +169,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         while len(done) < (num_episodes or 0) if num_timesteps is None else steps < num_timesteps:
             start = perf_counter()
             actions = self.act(lanes, explore, random_actions, steps)
-            chosen = perf_counter()
+            acted_at = perf_counter()
             try:
                 ended = self.step_worlds(lanes, actions)
             except Exception as error:
@@ -175,10 +179,14 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                 lanes = self.lanes
                 continue
             now = perf_counter()
-            acting, stepping, rounds = acting + chosen - start, stepping + now - chosen, rounds + 1
+            acting, stepping, rounds = (
+                acting + acted_at - start,
+                stepping + now - acted_at,
+                rounds + 1,
+            )
             steps += self.num_envs - sum(self.resets)
-            wanted = None if num_episodes is None else num_episodes - len(done)
-            done += self.finish_round(lanes, ended, now, wanted)
+            remaining = None if num_episodes is None else num_episodes - len(done)
+            done += self.finish_round(lanes, ended, now, remaining)
         self.log_round_times(acting, stepping, rounds)
         self._done_episodes_for_metrics.extend(done)
         going = self.cut(lanes) if num_timesteps is not None else []
@@ -186,7 +194,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         self._increase_sampled_metrics(steps, len(done))
         return done + going
 
-    def act(self, lanes: Lanes, explore: bool, random_actions: bool, steps: int) -> Any:
+    def act(self, lanes: SampleArrays, explore: bool, random_actions: bool, steps: int) -> Any:
         """Actions for the environments, after all that the module said of them was kept."""
         if random_actions:
             outputs = {Columns.ACTIONS: np.asarray(self.env.action_space.sample())}
@@ -197,14 +205,14 @@ class BulkEnvRunner(SingleAgentEnvRunner):
             if explore:
                 runners = self.config.num_env_runners or 1
                 t = (self.num_env_steps_sampled_lifetime // runners + steps) * runners
-                found = self.module.forward_exploration(batch, t=t)
+                outputs_ = self.module.forward_exploration(batch, t=t)
             else:
-                found = self.module.forward_inference(batch)
-            if Columns.ACTIONS not in found:
+                outputs_ = self.module.forward_inference(batch)
+            if Columns.ACTIONS not in outputs_:
                 self.choose(
-                    rl_module=self.module, batch=found, episodes=[lanes.like], explore=explore
+                    rl_module=self.module, batch=outputs_, episodes=[lanes.like], explore=explore
                 )
-            outputs = {name: narrowed(value.cpu().numpy()) for name, value in found.items()}
+            outputs = {name: narrowed(value.cpu().numpy()) for name, value in outputs_.items()}
         lanes.note(self.row, outputs)
         lanes.note(self.row, {WEIGHTS_SEQ_NO: self.seq})
         return self.for_env(outputs[Columns.ACTIONS])
@@ -218,10 +226,10 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                 return clip_action(actions, space)
         return actions
 
-    def step_worlds(self, lanes: Lanes, actions: np.ndarray) -> dict[int, tuple[bool, bool]]:
+    def step_worlds(self, lanes: SampleArrays, actions: np.ndarray) -> dict[int, tuple[bool, bool]]:
         """A step of every environment, or its reset where an episode has ended; the lanes of the
         episodes that end now, with whether they are terminated and truncated."""
-        seen, infos, ended = [], [], {}
+        observations, infos, ended = [], [], {}
         reward: list[Any] = [0.0] * self.num_envs
         for i, world in enumerate(self.worlds):
             if self.resets[i]:
@@ -230,9 +238,9 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                 obs, reward[i], terminated, truncated, info = world.step(actions[i])
                 if terminated or truncated:
                     ended[i] = bool(terminated), bool(truncated)
-            seen.append(obs)
+            observations.append(obs)
             infos.append(info)
-        lanes.see(self.row + 1, seen, infos)
+        lanes.see(self.row + 1, observations, infos)
         lanes.reward[:, self.row] = reward
         return ended
 
@@ -247,7 +255,11 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         self.compiled = CompiledActing.of(self.module, self.lanes.tree)
 
     def finish_round(
-        self, lanes: Lanes, ended: dict[int, tuple[bool, bool]], now: float, wanted: int | None
+        self,
+        lanes: SampleArrays,
+        ended: dict[int, tuple[bool, bool]],
+        now: float,
+        remaining: int | None,
     ) -> list[Any]:
         """Episodes that ended in this round, at most as many as are wanted; others begin."""
         self.row, self.last_step = self.row + 1, now
@@ -265,11 +277,11 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                     self.tell("end", i, episode, one)
                 done.append(episode)
                 self.running[i], self.resets[i] = self.expect(i, self.row + 1), True
-                if wanted is not None and len(done) >= wanted:
+                if remaining is not None and len(done) >= remaining:
                     break
         return done
 
-    def cut(self, lanes: Lanes) -> list[Any]:
+    def cut(self, lanes: SampleArrays) -> list[Any]:
         """The chunks so far of episodes that go on; those without a step are not worth one."""
         going = []
         for i, one in enumerate(self.running):
@@ -284,7 +296,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
             one.custom = copy.deepcopy(one.custom)
         return going
 
-    def go_on(self, lanes: Lanes) -> None:
+    def go_on(self, lanes: SampleArrays) -> None:
         """Samples into new arrays, which begin with what ongoing episodes look back to."""
         first = self.row - max(one.lookback for one in self.running)
         lanes.carry(first, self.row, self.expected_rows)
@@ -293,7 +305,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
             one.start -= first
             one.began = one.began or perf_counter()
 
-    # what is told of it
+    # metrics
 
     def log_round_times(self, acting: float, stepping: float, rounds: int) -> None:
         """Means of the sample, where RLlib's own runner logs every round."""

@@ -18,9 +18,14 @@ from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError
-from tenfold.domains.durotaxis.deployment import Deployment
-from tenfold.domains.durotaxis.evaluation import mean_numbers, paths_figure, pooled, tables_of
-from tenfold.domains.durotaxis.page import evaluation
+from tenfold.domains.durotaxis.arguments import Deployment
+from tenfold.domains.durotaxis.evaluation import (
+    evaluation_section,
+    mean_numbers,
+    paths_figure,
+    pool_scores,
+    tables_folder,
+)
 from tenfold.domains.durotaxis.setting import ACTIONS, WEIGHTS
 from tenfold.domains.durotaxis.view import TRAJECTORY
 from tenfold.evaluation import video as filming
@@ -129,7 +134,7 @@ def test_an_untrained_checkpoint_is_called_so_on_the_page(tmp_path: Path) -> Non
     }
     (tmp_path / "episodes.json").write_text(json.dumps(said))
     (tmp_path / "paths.png").write_bytes(b"picture")
-    shown = evaluation(tmp_path / "paths.png")
+    shown = evaluation_section(tmp_path / "paths.png")
     assert (
         shown.title == "Evaluation: bend, checkpoint of step 0 (untrained), seed 5, 4 episodes"
         and "<th>trained" not in shown.body
@@ -146,7 +151,7 @@ def test_a_file_is_named_by_its_content_and_never_by_a_leading_dash(tmp_path: Pa
         options = {"substrate": str(file)}
         assert str(file) in Deployment.of(options).env("tenfold/Durotaxis-v0")
         played: Any = SimpleNamespace(path=tmp_path, options=options, step=10, seed=0, episodes=20)
-        names.append(tables_of(played).name)
+        names.append(tables_folder(played).name)
     assert names[0] != names[1] and all(
         name.startswith("my-") and name.endswith("-step-10-seed-0-20-episodes") for name in names
     )
@@ -391,7 +396,7 @@ def test_successes_of_several_policies_count_by_their_episodes() -> None:
         {"success_rate": 1.0, "steps_to_goal": 70.0, "episodes": 1},
         {"success_rate": 0.0, "steps_to_goal": None, "episodes": 5},
     ]
-    assert pooled(each) == {"success_rate": 0.3, "steps_to_goal": 50.0, "episodes": 10}
+    assert pool_scores(each) == {"success_rate": 0.3, "steps_to_goal": 50.0, "episodes": 10}
 
 
 # the benchmark

@@ -14,7 +14,7 @@ from tenfold.domains.durotaxis.baselines import (
     play,
     random_policy,
 )
-from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, show_all
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, observe_all
 from tenfold.domains.durotaxis.features import (
     EDGE,
     GRAPH,
@@ -35,7 +35,7 @@ from tenfold.domains.durotaxis.setting import (
     SPAWN,
     WEIGHTS,
     Component,
-    Ending,
+    EndReason,
     read_setting,
 )
 from tenfold.envs.making import make_environments
@@ -55,7 +55,7 @@ def place(envs: DurotaxisEnvironments, x: list[float], y: list[float], parent: l
     c.nodes[0] = c.following[0] = n
     c.stiff[0, :n] = 1 + 0.05 * np.floor(x)
     c.age[0, :n], c.centre[0] = 0, np.mean(x)
-    show_all(envs.rules, c, envs.scratch, envs.obs, envs.options)
+    observe_all(envs.rules, c, envs.scratch, envs.obs, envs.options)
 
 
 def tree(envs: DurotaxisEnvironments, i: int = 0) -> dict[int, int]:
@@ -102,7 +102,7 @@ def test_compiled_colonies_step_like_one_node_at_a_time(
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=what)
     endings = set(np.unique(compiled[3]).tolist())
     # the actions delete everything now and then
-    assert endings >= {int(Ending.NONE), int(Ending.EXTINCT)}
+    assert endings >= {int(EndReason.NONE), int(EndReason.EXTINCT)}
     assert np.any(actions[..., 0] == 0)
 
 
@@ -325,8 +325,8 @@ def test_no_component_is_constantly_zero_over_random_steps() -> None:
     seen = np.zeros(len(COMPONENTS))
     for step in range(1000):
         envs.step(act(envs, step))
-        assert envs.reward == pytest.approx(envs.parts @ envs.component_weights)
-        seen = np.maximum(seen, np.abs(envs.parts).max(0))
+        assert envs.reward == pytest.approx(envs.component_values @ envs.component_weights)
+        seen = np.maximum(seen, np.abs(envs.component_values).max(0))
     assert (seen > 0).all(), dict(zip(COMPONENTS, seen, strict=True))
     assert (seen < 4).all()
 
@@ -349,7 +349,7 @@ def test_components_worked_out_by_hand() -> None:
     action[0, :3] = [DELETE, REST, SPAWN]
     action[0, 6:] = np.tile([15, 0.5, 0.05, 0], 6)
     envs.step(action)
-    part, child = envs.parts[0], envs.colonies.x[0, 2]
+    part, child = envs.component_values[0], envs.colonies.x[0, 2]
     gain = 0.05 * (math.floor(child) - 120)
     centre = (90 + 120 + child) / 3
     assert part[Component.DISTANCE] == pytest.approx((centre - 90) / 15)
@@ -378,24 +378,24 @@ def test_no_deletion_is_good_or_bad_where_all_ground_is_the_same() -> None:
     envs.colonies.stiff[:] = intensities[:, None]
     envs.colonies.nodes[:] = 3 + np.arange(200) % 17
     envs.step(np.tile(FAR, (200, 1)))
-    assert not envs.parts[:, Component.DELETE_QUALITY].any()
+    assert not envs.component_values[:, Component.DELETE_QUALITY].any()
 
 
 def test_each_milestone_is_paid_once() -> None:
     envs, paid = colonies("", 4), np.zeros(4)
     while not envs.finished:
         envs.step(np.tile(FAR, (4, 1)))
-        paid += envs.parts[:, Component.MILESTONES]
+        paid += envs.component_values[:, Component.MILESTONES]
     assert all(paid[e.env] == 4 for e in envs.finished)
 
 
 def test_extinction_overgrowth_goal_retreat_and_time_each_end_an_episode() -> None:
     cases = [
-        ("", constant_policy([1.0, *FAR[1:]]), Ending.EXTINCT),
-        ("", constant_policy([0.0, *FAR[1:]]), Ending.OVERGROWN),
-        ("", constant_policy(FAR), Ending.GOAL),
-        ("max_steps=3", constant_policy(FAR), Ending.TIME),
-        ("mode=nodes, init_nodes=50, max_nodes=60", delete_right_most, Ending.RETREAT),
+        ("", constant_policy([1.0, *FAR[1:]]), EndReason.EXTINCT),
+        ("", constant_policy([0.0, *FAR[1:]]), EndReason.OVERGROWN),
+        ("", constant_policy(FAR), EndReason.GOAL),
+        ("max_steps=3", constant_policy(FAR), EndReason.TIME),
+        ("mode=nodes, init_nodes=50, max_nodes=60", delete_right_most, EndReason.RETREAT),
     ]
     for arguments, policy, ending in cases:
         envs = colonies(arguments, 3)
@@ -405,13 +405,13 @@ def test_extinction_overgrowth_goal_retreat_and_time_each_end_an_episode() -> No
                 break
         done = [e.env for e in envs.finished]
         assert (envs.ending[done] == ending).all()
-        assert (envs.truncated[done] == (ending is Ending.TIME)).all()
-        assert (envs.terminated[done] == (ending is not Ending.TIME)).all()
-        assert all(e.success == (ending is Ending.GOAL) for e in envs.finished)
-        lost = ending in (Ending.EXTINCT, Ending.OVERGROWN, Ending.RETREAT)
-        assert (envs.parts[done, Component.TERMINATION] == (-1 if lost else 0)).all()
-        assert (envs.parts[done, Component.GOAL] == (ending is Ending.GOAL)).all()
-        if ending is Ending.RETREAT:
+        assert (envs.truncated[done] == (ending is EndReason.TIME)).all()
+        assert (envs.terminated[done] == (ending is not EndReason.TIME)).all()
+        assert all(e.success == (ending is EndReason.GOAL) for e in envs.finished)
+        lost = ending in (EndReason.EXTINCT, EndReason.OVERGROWN, EndReason.RETREAT)
+        assert (envs.component_values[done, Component.TERMINATION] == (-1 if lost else 0)).all()
+        assert (envs.component_values[done, Component.GOAL] == (ending is EndReason.GOAL)).all()
+        if ending is EndReason.RETREAT:
             assert envs.finished[0].length == 30
 
 

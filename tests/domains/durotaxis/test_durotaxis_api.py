@@ -56,7 +56,7 @@ def test_an_ordinary_environment_plays_a_lanes_episode(arguments: str) -> None:
         envs.step(action)
         lasting = not (terminated or truncated)
         assert reward == pytest.approx(envs.reward[1])
-        assert info["components"]["survival"] == envs.parts[1, 8]
+        assert info["components"]["survival"] == envs.component_values[1, 8]
     assert (terminated, truncated) == (envs.terminated[1], envs.truncated[1])
     np.testing.assert_array_equal(layout.encode(obs), envs.final_obs[1])
     assert info["ending"] in ("extinct", "goal", "overgrown", "time")

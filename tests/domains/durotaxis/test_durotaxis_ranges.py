@@ -11,13 +11,13 @@ import pytest
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.random import Purpose, key
 from tenfold.domains.durotaxis.api import DurotaxisEnv
+from tenfold.domains.durotaxis.arguments import Deployment
 from tenfold.domains.durotaxis.baselines import follower_policy, play
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.domains.durotaxis.deployment import Deployment
-from tenfold.domains.durotaxis.extent import Extent
 from tenfold.domains.durotaxis.features import GraphFeature
 from tenfold.domains.durotaxis.reference import uniform
 from tenfold.domains.durotaxis.setting import read_setting
+from tenfold.domains.durotaxis.substrate import Extent
 from tenfold.domains.durotaxis.view import field
 
 NAME = "tenfold/Durotaxis-v0"
@@ -98,7 +98,7 @@ def test_trained_in_ranges_and_tried_in_one_place_or_in_others() -> None:
         elsewhere = Deployment.of(options)
         setting = DurotaxisEnvironments(elsewhere.env(trained), 1, 0).setting
         assert (setting.starts, setting.ground.least) == ((1, 9), (300, 200))
-        assert elsewhere.words == "300..600x200, 1..9 nodes"
+        assert elsewhere.description == "300..600x200, 1..9 nodes"
     with pytest.raises(EnvironmentFault, match=r"^--nodes=9\.\.1 is no range"):
         Deployment.of({"nodes": "9..1"})
     with pytest.raises(ConfigError, match="--nodes"):

@@ -12,7 +12,7 @@ from tenfold.domains.durotaxis.rules import sense
 from tenfold.domains.durotaxis.setting import read_setting
 from tenfold.domains.durotaxis.substrate import (
     Ground,
-    Kind,
+    SubstrateKind,
     intensity_reference,
     make_substrate,
 )
@@ -60,8 +60,8 @@ def test_a_bend_is_highest_on_its_ridge_which_starts_in_the_middle_and_can_be_fo
 def test_random_substrates_are_of_both_kinds_with_coefficients_in_their_ranges() -> None:
     ground = DurotaxisEnvironments(f"{NAME}(substrate=random)", 400, 0).colonies.ground
     for kind, slopes, intercepts in (
-        (Kind.LINEAR, (0.01, 0.1), (0.5, 2)),
-        (Kind.EXPONENTIAL, (0.01, 0.05), (0.5, 1.5)),
+        (SubstrateKind.LINEAR, (0.01, 0.1), (0.5, 2)),
+        (SubstrateKind.EXPONENTIAL, (0.01, 0.05), (0.5, 1.5)),
     ):
         own = ground[ground[:, Ground.KIND] == kind]
         assert 150 < len(own) < 250

@@ -8,27 +8,31 @@ import torch
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
-from tenfold.domains.jobshop.chance import chance_player
-from tenfold.domains.jobshop.dispatch import batch, dispatched, foreseen, opened, seen
-from tenfold.domains.jobshop.dispatching import DispatchEnv
+from tenfold.domains.jobshop.dispatch import (
+    DispatchEnv,
+    apply_dispatch,
+    batch,
+    empty_floor,
+    makespan_bound,
+    view_floor,
+)
+from tenfold.domains.jobshop.evaluation import ShopGaps
 from tenfold.domains.jobshop.instances import (
     Instance,
     RandomShops,
     lower_bound,
     random_shop,
-    turned,
+    reversed_shop,
 )
-from tenfold.domains.jobshop.judging import ShopGaps
-from tenfold.domains.jobshop.orders import schedule_of_order
-from tenfold.domains.jobshop.players import rule_player
+from tenfold.domains.jobshop.players import chance_player, rule_player
 from tenfold.domains.jobshop.policy import (
     DispatchNet,
     choices,
     likelihood,
     likelihood_reference,
-    played,
+    play_schedules,
 )
-from tenfold.domains.jobshop.schedule import check_schedule
+from tenfold.domains.jobshop.schedule import check_schedule, schedule_of_order
 from tenfold.runs.metrics import read_rows
 from tenfold.training.learners import make_learner
 
@@ -63,21 +67,21 @@ def test_only_jobs_that_start_before_the_first_end_on_that_machine_may_be_dispat
     # Job 1 would end first, at 3, on machine 0, where job 0 could start at 0.
     shop = Instance.of_jobs("three", [[(0, 5), (1, 1)], [(0, 3), (1, 9)], [(1, 4)]])
     shops = batch([shop])
-    floor = opened(shops, 1)
-    assert seen(shops, floor).allowed[0, 0].tolist() == [True, True, False]
+    floor = empty_floor(shops, 1)
+    assert view_floor(shops, floor).allowed[0, 0].tolist() == [True, True, False]
     # after job 1, job 0 would start at 3 and end at 8; job 2 ends at 4, alone before job 1 at 3
-    floor = dispatched(shops, floor, torch.tensor([[1]]))
-    assert seen(shops, floor).allowed[0, 0].tolist() == [False, True, True]
+    floor = apply_dispatch(shops, floor, torch.tensor([[1]]))
+    assert view_floor(shops, floor).allowed[0, 0].tolist() == [False, True, True]
     # what is left of job 1 starts at 3 at the earliest and takes 9
-    assert foreseen(shops, floor).item() == max(3 + 9, 3 + 5 + 1, 0 + 1 + 9 + 4)
+    assert makespan_bound(shops, floor).item() == max(3 + 9, 3 + 5 + 1, 0 + 1 + 9 + 4)
 
 
 def test_a_job_that_could_only_start_at_that_end_has_to_wait():
     # after job 0's first operation, which ends at 4, it could start on machine 1 at 4, which is when
     # job 1 would end there
     shops = batch([Instance.of_jobs("tie", [[(0, 4), (1, 2)], [(1, 4)]])])
-    floor = dispatched(shops, opened(shops, 1), torch.tensor([[0]]))
-    assert seen(shops, floor).allowed[0, 0].tolist() == [False, True]
+    floor = apply_dispatch(shops, empty_floor(shops, 1), torch.tensor([[0]]))
+    assert view_floor(shops, floor).allowed[0, 0].tolist() == [False, True]
 
 
 def test_an_optimal_schedule_can_be_reached():
@@ -90,16 +94,16 @@ def test_an_optimal_schedule_can_be_reached():
     def ends(floor, left):
         if not left:
             return [int(floor.ready.max())]
-        allowed = seen(shops, floor).allowed[0, 0].nonzero().ravel().tolist()
+        allowed = view_floor(shops, floor).allowed[0, 0].nonzero().ravel().tolist()
         return [
             end
             for j in allowed
-            for end in ends(dispatched(shops, floor, torch.tensor([[j]])), left - 1)
+            for end in ends(apply_dispatch(shops, floor, torch.tensor([[j]])), left - 1)
         ]
 
     every = set(permutations(np.repeat(np.arange(3), 2).tolist()))
     shortest = min(max(s.end for s in schedule_of_order(shop, order)) for order in every)
-    assert min(ends(opened(shops, 1), shop.operations)) == shortest
+    assert min(ends(empty_floor(shops, 1), shop.operations)) == shortest
 
 
 # the policy
@@ -144,7 +148,7 @@ def test_chance_draws_evenly_from_the_choices_that_the_policy_has():
     (orders,) = chance_player([shop], 5, 7)
     assert len({tuple(order) for order in orders}) > 1
     assert all(is_active(shop, order) for order in orders[:3])
-    assert all(is_active(turned(shop), order[::-1]) for order in orders[3:])
+    assert all(is_active(reversed_shop(shop), order[::-1]) for order in orders[3:])
     three = Instance.of_jobs("three", [[(0, 5)], [(0, 3)], [(0, 4)]])
     (orders,) = chance_player([three], 6_000, 0)
     first = np.bincount([order[0] for order in orders[:3_000]], minlength=3)
@@ -160,17 +164,17 @@ def test_every_second_sample_is_of_the_shop_backwards():
         assert len(orders) == 5 and len({tuple(order) for order in orders}) > 1
         # Giffler and Thompson's rule holds in the direction in which a schedule was made
         assert all(is_active(shop, order) for order in orders[:3])
-        assert all(is_active(turned(shop), order[::-1]) for order in orders[3:])
+        assert all(is_active(reversed_shop(shop), order[::-1]) for order in orders[3:])
 
 
 def is_active(shop: Instance, order: np.ndarray) -> bool:
     """Whether each dispatch of an order was allowed."""
     shops = batch([shop])
-    floor = opened(shops, 1)
+    floor = empty_floor(shops, 1)
     for job in order.tolist():
-        if not seen(shops, floor).allowed[0, 0, job]:
+        if not view_floor(shops, floor).allowed[0, 0, job]:
             return False
-        floor = dispatched(shops, floor, torch.tensor([[job]]))
+        floor = apply_dispatch(shops, floor, torch.tensor([[job]]))
     return True
 
 
@@ -178,7 +182,7 @@ def test_makespans_are_those_of_the_orders():
     rng = np.random.default_rng(1)
     instances = [random_shop(rng, 4, 3) for _ in range(3)]
     source = torch.Generator().manual_seed(0)
-    makespan, order = played(net_of(), batch(instances), 5, source)
+    makespan, order = play_schedules(net_of(), batch(instances), 5, source)
     for i, instance in enumerate(instances):
         for s in range(5):
             schedule = schedule_of_order(instance, order[:, i, s].numpy())
@@ -188,8 +192,8 @@ def test_makespans_are_those_of_the_orders():
 def test_a_shop_is_played_alike_alone_and_beside_larger_ones():
     rng = np.random.default_rng(2)
     small, large, net = random_shop(rng, 3, 4), random_shop(rng, 7, 6), net_of()
-    alone = played(net, batch([small]), 1, None)[1][:, 0, 0]
-    beside = played(net, batch([small, large]), 1, None)[1][: small.operations, 0, 0]
+    alone = play_schedules(net, batch([small]), 1, None)[1][:, 0, 0]
+    beside = play_schedules(net, batch([small, large]), 1, None)[1][: small.operations, 0, 0]
     assert alone.tolist() == beside.tolist()
 
 
@@ -198,16 +202,16 @@ def test_names_of_jobs_and_machines_mean_nothing():
     shop, net = random_shop(rng, 5, 4), net_of()
     job, machine = rng.permutation(5), rng.permutation(4)
     renamed = Instance("renamed", machine[shop.machine[job]], shop.duration[job])
-    ends = [played(net, batch([one]), 1, None)[0].item() for one in (shop, renamed)]
+    ends = [play_schedules(net, batch([one]), 1, None)[0].item() for one in (shop, renamed)]
     assert ends[0] == ends[1]
 
 
 def test_samples_are_as_likely_as_the_policy_says():
     shop = Instance.of_jobs("three", [[(0, 5)], [(0, 3)], [(0, 4)]])
     shops, net = batch([shop]), net_of(seed=5)
-    first = played(net, shops, 20_000, torch.Generator().manual_seed(0))[1][0, 0]
+    first = play_schedules(net, shops, 20_000, torch.Generator().manual_seed(0))[1][0, 0]
     shares = torch.bincount(first, minlength=3) / len(first)
-    wanted = choices(net, shops, opened(shops, 1))[0, 0].exp()
+    wanted = choices(net, shops, empty_floor(shops, 1))[0, 0].exp()
     torch.testing.assert_close(shares, wanted.detach(), atol=0.015, rtol=0)
 
 
@@ -217,7 +221,7 @@ def test_likelihood_and_its_gradient_are_those_step_by_step(sizes):
     shops = batch([random_shop(rng, *size) for size in sizes])
     shops = type(shops)(*(t.double() if t.is_floating_point() else t for t in shops))
     net = net_of().double().flatten()
-    order = played(net, shops, 1, torch.Generator().manual_seed(1))[1][:, :, 0]
+    order = play_schedules(net, shops, 1, torch.Generator().manual_seed(1))[1][:, :, 0]
     gradients = []
     for how in (likelihood, likelihood_reference):
         net.flat_grad.zero_()
@@ -253,7 +257,7 @@ def test_the_shortest_schedule_becomes_more_likely():
     again = make_learner(settings())
     shops = again.draw(8)
     again.source.manual_seed(learner.source.initial_seed())
-    makespan, order = played(again.agent.online, shops, 8, again.source)
+    makespan, order = play_schedules(again.agent.online, shops, 8, again.source)
     best = order[:, torch.arange(8), makespan.argmin(1)]
     before = likelihood(again.agent.online, shops, best)
     again.round()

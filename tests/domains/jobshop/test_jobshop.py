@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.domains.jobshop.players import RULES, dispatch
 from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.reference import step_once, step_reference
 from tenfold.domains.jobshop.rules import BOUND
 from tenfold.domains.jobshop.schedule import (
-    RULES,
     Infeasible,
     Scheduled,
     check_schedule,
-    dispatch,
+    gantt_figure,
+    gantt_text,
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.making import make_env
@@ -581,7 +581,7 @@ def test_gantt_charts() -> None:
 
 
 def test_a_learning_phase_with_absent_choices_is_the_same_fused_and_plain() -> None:
-    from tenfold.algorithms.ppo_fused import fused_phase, plain_phase
+    from tenfold.algorithms.kernels.ppo_examples import fused_phase, plain_phase
 
     options = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
     name = "tenfold/JobShop-v0(instance=ft06)"

@@ -10,17 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.domains.jobshop.classics import classic, classics, suite, suites
-from tenfold.domains.jobshop.formats import WRITERS, Source, parse
+from tenfold.domains.jobshop.formats import WRITERS, SourceText, parse
 from tenfold.domains.jobshop.instances import (
     Instance,
     RandomShops,
     lower_bound,
     random_shop,
-    turned,
+    reversed_shop,
 )
-from tenfold.domains.jobshop.orders import starts
-from tenfold.domains.jobshop.reading import read_instance, read_instances, write_instance
+from tenfold.domains.jobshop.reading import (
+    classic,
+    classics,
+    read_instance,
+    read_instances,
+    suite,
+    suites,
+    write_instance,
+)
+from tenfold.domains.jobshop.schedule import starts
 from tenfold.domains.jobshop.shops import JobShopEnvironments, named_instance, resolve_instance
 from tenfold.envs.making import make_env
 
@@ -116,7 +123,7 @@ def any_instance(draw: st.DrawFn) -> Instance:
 @settings(max_examples=60, deadline=None)
 @given(any_instance(), st.sampled_from(sorted(WRITERS)))
 def test_every_format_is_read_as_it_was_written(instance: Instance, kind: str) -> None:
-    (read,) = parse(Source("any", "any", WRITERS[kind](instance)))
+    (read,) = parse(SourceText("any", "any", WRITERS[kind](instance)))
     assert same(read, instance) and read.name == "any"
     assert read.bounds == (None if kind == "standard" else instance.bounds)
 
@@ -339,18 +346,18 @@ def test_a_shop_backwards_has_schedules_as_long() -> None:
     ragged = Instance.of_jobs(
         "ragged", [[(0, 2), (1, 0), (0, 3), (2, 1)], [(1, 4)], [(2, 0), (0, 5)]], machines=4
     )
-    back = turned(ragged)
+    back = reversed_shop(ragged)
     assert [back.job(j) for j in range(3)] == [
         [(2, 1), (0, 3), (1, 0), (0, 2)],
         [(1, 4)],
         [(0, 5), (2, 0)],
     ]
-    assert same(turned(back), ragged) and back.machines == 4
+    assert same(reversed_shop(back), ragged) and back.machines == 4
     rng = np.random.default_rng(0)
     for shop in (ragged, random_shop(rng, 6, 4)):
         jobs = np.repeat(np.arange(shop.jobs), shop.lengths)
         orders = rng.permuted(np.tile(jobs, (20, 1)), axis=1)
-        assert (starts(shop, orders)[1] == starts(turned(shop), orders[:, ::-1])[1]).all()
+        assert (starts(shop, orders)[1] == starts(reversed_shop(shop), orders[:, ::-1])[1]).all()
 
 
 def agreement(routes: np.ndarray) -> np.ndarray:

@@ -14,28 +14,27 @@ from hypothesis import strategies as st
 import tenfold as ten
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import EvalRequest
-from tenfold.domains.jobshop import judging
-from tenfold.domains.jobshop.classics import classic
-from tenfold.domains.jobshop.evaluation import deployed
+from tenfold.domains.jobshop import evaluation
+from tenfold.domains.jobshop.evaluation import (
+    ShopGaps,
+    check_deployment,
+    requested_instances,
+    requested_samples,
+)
 from tenfold.domains.jobshop.formats import WRITERS
 from tenfold.domains.jobshop.instances import Instance, lower_bound, random_shop
-from tenfold.domains.jobshop.judging import ShopGaps, asked_instances, asked_samples
-from tenfold.domains.jobshop.orders import (
-    order_of_schedule,
-    schedule_of_order,
-    starts,
-)
-from tenfold.domains.jobshop.page import sections
-from tenfold.domains.jobshop.players import rule_player
+from tenfold.domains.jobshop.players import RULES, dispatch, rule_player
+from tenfold.domains.jobshop.reading import classic
 from tenfold.domains.jobshop.schedule import (
-    RULES,
     Infeasible,
     check_schedule,
     check_starts,
-    dispatch,
-    scheduled,
+    order_of_schedule,
+    schedule_of_order,
+    schedule_of_starts,
+    starts,
 )
-from tenfold.domains.jobshop.tables import compare_players, lines
+from tenfold.domains.jobshop.tables import compare_players, lines, sections
 
 # both jobs need machine 0 first
 FLOW = Instance("flow", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [2, 4]]), bounds=(8, 8))
@@ -89,7 +88,7 @@ def test_schedules_of_orders_are_verified_and_found_again(
         for i, order in enumerate(orders):
             schedule = schedule_of_order(instance, order)
             assert check_schedule(instance, schedule) == makespan[i] >= lower_bound(instance)
-            assert sorted(schedule) == sorted(scheduled(instance, start[i]))
+            assert sorted(schedule) == sorted(schedule_of_starts(instance, start[i]))
             again = schedule_of_order(instance, order_of_schedule(instance, schedule))
             assert check_schedule(instance, again) <= makespan[i]
             assert instance is ODD or sorted(again) == sorted(schedule)
@@ -205,7 +204,7 @@ def test_a_player_that_makes_no_schedule_is_told() -> None:
 
 
 def test_a_solver_is_one_more_player_where_it_is_installed() -> None:
-    from tenfold.domains.jobshop.solver import solve, solver_player
+    from tenfold.domains.jobshop.players import solve, solver_player
 
     for instance, best in ((classic("ft06"), 55), (ODD, 6)):
         start, bound = solve(instance, 20)
@@ -223,31 +222,31 @@ def test_a_solver_is_one_more_player_where_it_is_installed() -> None:
 
 def test_instances_and_suites_that_are_asked_for(tmp_path: Path) -> None:
     ten.write_instance(FLOW, tmp_path / "mine.json")
-    words, found = asked_instances(
+    words, found = requested_instances(
         {"suite": ["abz10x10"], "instance": [str(tmp_path / "mine.json"), "la02"]}
     )
     assert [i.name for i in found] == ["abz5", "abz6", "flow", "la02"]
-    assert words == "abz10x10, flow, la02" and asked_instances({}) == ("", [])
-    assert [i.name for i in asked_instances({"suite": "orb"})[1]][::9] == ["orb01", "orb10"]
+    assert words == "abz10x10, flow, la02" and requested_instances({}) == ("", [])
+    assert [i.name for i in requested_instances({"suite": "orb"})[1]][::9] == ["orb01", "orb10"]
     many = {i.name: json.loads(WRITERS["json"](i)) for i in map(classic, ten.suite("orb"))}
     (tmp_path / "many.json").write_text(json.dumps(many))
-    words, found = asked_instances({"instance": tmp_path / "many.json"})
+    words, found = requested_instances({"instance": tmp_path / "many.json"})
     assert len(found) == 10 and words == "orb01, orb02, orb03 and 7 others"
-    assert (asked_samples({}), asked_samples({"samples": "512"})) == (64, 512)
+    assert (requested_samples({}), requested_samples({"samples": "512"})) == (64, 512)
     for bad in ("0", "x", "-3"):
         with pytest.raises(ConfigError, match="--samples"):
-            asked_samples({"samples": bad})
+            requested_samples({"samples": bad})
 
 
 def test_a_policy_of_one_shop_plays_that_one_and_says_why_no_other(tmp_path: Path) -> None:
     env = "tenfold/JobShop-v0(instance=ft06)"
     same = ten.write_instance("ft06", tmp_path / "again.txt", "taillard")
-    assert deployed(env, {"instance": [same], "samples": "8"}) == env
+    assert check_deployment(env, {"instance": [same], "samples": "8"}) == env
     for options in ({"instance": ["la01"]}, {"suite": ["ft"]}):
         with pytest.raises(
             UserError, match=r"knows that shop alone, so it cannot play (la01|ft10)"
         ):
-            deployed(env, options)
+            check_deployment(env, options)
 
 
 # runs
@@ -262,7 +261,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         settings = SimpleNamespace(env="tenfold/JobShop-v0(random=3..4x2)", seed=4, threads=1)
         return SimpleNamespace(run=settings, agent=agent, step=1000)
 
-    monkeypatch.setattr(judging, "load_run", trained)
+    monkeypatch.setattr(evaluation, "load_run", trained)
     return tmp_path
 
 

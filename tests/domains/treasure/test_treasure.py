@@ -10,10 +10,11 @@ import pytest
 
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.treasure.api import TreasureHunt
-from tenfold.domains.treasure.play import Scripted, yardsticks
+from tenfold.domains.treasure.play import Scripted, TreasureWorlds, yardsticks
 from tenfold.domains.treasure.rules import (
     AGENT,
     BONE,
+    CELL,
     EMPTY,
     FIRST,
     FOOD,
@@ -21,11 +22,12 @@ from tenfold.domains.treasure.rules import (
     WALL,
     Kind,
     Rules,
+    picture,
+    picture_text,
     register,
     rules_of,
+    save_pictures,
 )
-from tenfold.domains.treasure.view import CELL, picture, picture_text, save_pictures
-from tenfold.domains.treasure.worlds import TreasureWorlds
 
 UP, DOWN, LEFT, RIGHT = range(4)
 SIGNS = {".": EMPTY, "#": WALL, "g": FIRST, "f": FIRST + 1, "b": FIRST + 2}
@@ -193,7 +195,7 @@ def test_a_shuffled_order_lets_every_agent_go_first_equally_often_and_a_fixed_on
         worlds = TreasureWorlds(
             "race", 3000, 1, rules=Rules(5, 5, spawn=0.0, agents=3, order=order)
         )  # type: ignore[arg-type]
-        worlds.boards[:] = worlds.template  # three agents around the middle, where a gem lies
+        worlds.boards[:] = worlds.rules.board()  # three agents around the middle, where a gem lies
         worlds.at[:] = [[1, 2], [2, 1], [3, 2]]
         for y, x in worlds.at[0]:
             worlds.boards[:, y + 2, x + 2] = AGENT

@@ -17,7 +17,7 @@ from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.recording import Recording, read_recording
 from tenfold.domains.dynamics.recording_formats import read_parts
-from tenfold.domains.dynamics.recording_nwb import Series, Units, binned, joined_spans
+from tenfold.domains.dynamics.recording_nwb import Series, SpikeUnits, binned, joined_spans
 from tenfold.domains.dynamics.recording_source import recalled
 from tenfold.domains.dynamics.recording_table import Selection, read_frame
 
@@ -340,12 +340,12 @@ def test_counts_and_means_of_bins_are_those_of_each_bin_alone() -> None:
     spans = np.stack((starts, starts + rng.uniform(0.1, 3, 12)), 1)
     observed = np.array(joined_spans(spans))
     edges = 2.0 + 0.25 * np.arange(61)
-    counts = Units([np.sort(rng.uniform(0, 20, 300))], [observed]).counted(edges)
+    counts = SpikeUnits([np.sort(rng.uniform(0, 20, 300))], [observed]).counted(edges)
     for low, high, (found,) in zip(edges, edges[1:], counts, strict=False):
         inside = any(start <= low and high <= stop for start, stop in observed)
         assert np.isnan(found) == (not inside)
     assert 0 < np.isnan(counts).sum() < 60
-    assert np.isnan(Units([np.zeros(0)], [np.zeros((0, 2))]).counted(edges)).all()
+    assert np.isnan(SpikeUnits([np.zeros(0)], [np.zeros((0, 2))]).counted(edges)).all()
     time = np.sort(rng.uniform(0, 20, 90))
     values = rng.normal(size=(90, 2))
     values[rng.random((90, 2)) < 0.2] = np.nan

@@ -1,7 +1,8 @@
 """The action distribution of RLlib's new API stack for many masked heads: one pass over all of
 them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from ray.rllib.core.distribution.distribution import Distribution
 from ray.rllib.core.distribution.torch.torch_distribution import TorchDeterministic
 
-from tenfold.integrations.masked.normalise import Normalised, normalise
+from tenfold.core.layout import ObsLayout
+from tenfold.integrations.masked.normalise import HeadTerms, normalise
 from tenfold.ops.heads import MaskedHeads
 
 
@@ -47,7 +49,7 @@ class MaskedMultiCategorical(Distribution):
     def __init__(self, logits: torch.Tensor, heads: MaskedHeads) -> None:
         super().__init__()
         self.logits, self.heads = logits, heads
-        self.known: Normalised | None = None
+        self.known: HeadTerms | None = None
 
     @classmethod
     def from_logits(
@@ -80,28 +82,28 @@ class MaskedMultiCategorical(Distribution):
         return cls(logits, heads)
 
     @property
-    def normalised(self) -> Normalised:
+    def normalised(self) -> HeadTerms:
         """Computed once for this distribution's logits."""
         if self.known is None:
             compiled = self.logits.device.type == "cpu" and self.logits.dtype == torch.float32
             self.known = self.normalise_compiled() if compiled else self.normalise_plainly()
         return self.known
 
-    def normalise_plainly(self) -> Normalised:
+    def normalise_plainly(self) -> HeadTerms:
         """The reference of `normalise_compiled`; on other devices and in other precisions."""
         padded, empty = self.heads.log_probs(self.logits, self.allowed)
         log_prob, prob = self.heads.flat(padded), self.heads.flat(padded.exp())
         if empty is not None:
             log_prob = log_prob.masked_fill(empty.index_select(-1, self.heads.component), 0)
-        return Normalised(log_prob, prob, -(padded.exp() * padded).sum((-1, -2)))
+        return HeadTerms(log_prob, prob, -(padded.exp() * padded).sum((-1, -2)))
 
-    def normalise_compiled(self) -> Normalised:
+    def normalise_compiled(self) -> HeadTerms:
         shape = self.logits.shape
-        found = normalise(
+        result = normalise(
             self.logits.reshape(-1, self.heads.options).contiguous(), self.heads.tables.offsets
         )
-        return Normalised(
-            found.log_prob.view(shape), found.prob.view(shape), found.entropy.view(shape[:-1])
+        return HeadTerms(
+            result.log_prob.view(shape), result.prob.view(shape), result.entropy.view(shape[:-1])
         )
 
     @property
@@ -140,8 +142,8 @@ class MaskedMultiCategorical(Distribution):
                 f"the divergence to a {type(other).__name__} is not known: both must be "
                 "MaskedMultiCategorical"
             )
-        own = self.normalised
-        return (own.prob * (own.log_prob - other.normalised.log_prob)).sum(-1)
+        mine = self.normalised
+        return (mine.prob * (mine.log_prob - other.normalised.log_prob)).sum(-1)
 
     @staticmethod
     def required_input_dim(space: gym.Space, **kwargs: Any) -> int:
@@ -150,3 +152,98 @@ class MaskedMultiCategorical(Distribution):
     def to_deterministic(self) -> TorchDeterministic:
         """The most probable allowed option of every head."""
         return TorchDeterministic(loc=self.heads.mode(self.logits.detach(), self.allowed))
+
+
+# observations and masks as RLlib hands them over
+
+
+def natural(name: Any) -> list[tuple[bool, Any]]:
+    """Sorts numbers in names as numbers: head_2 before head_10."""
+    return [
+        (part.isdigit(), int(part) if part.isdigit() else part)
+        for part in re.split(r"(\d+)", str(name))
+        if part
+    ]
+
+
+@cache
+def in_order(names: tuple[Any, ...]) -> list[Any]:
+    return sorted(names, key=natural)
+
+
+def mask_in(obs: Mapping[str, Any]) -> Any:
+    """What an observation says is allowed; never overlooked."""
+    if "action_mask" not in obs:
+        raise ValueError(
+            'the observations have no "action_mask": give one, of ones where everything is allowed'
+        )
+    return obs["action_mask"]
+
+
+def join_mask(mask: Any, sizes: tuple[int, ...], in_rows: bool = False) -> torch.Tensor:
+    """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict
+    with one for each head; a dict's names in natural order. `in_rows`: the space has a row for each
+    head; of a single head no shape tells it."""
+    options = sum(sizes)
+    if isinstance(mask, Mapping):
+        mask = [mask[name] for name in in_order(tuple(mask))]
+    if isinstance(mask, list | tuple):
+        mask_sizes = tuple(part.shape[-1] for part in mask)
+        if mask_sizes != sizes:
+            raise ValueError(
+                f"the mask's parts have {list(mask_sizes)} options, the heads have {list(sizes)}"
+            )
+        return torch.cat(list(mask), -1)
+    if mask.shape[-1] == options and not in_rows:
+        return mask
+    if len(set(sizes)) == 1 and tuple(mask.shape[-2:]) == (len(sizes), sizes[0]):
+        return mask.flatten(-2)
+    raise ValueError(
+        f"the mask has shape {tuple(mask.shape)}; its last dimension must be {options}, the "
+        "options of all heads"
+    )
+
+
+def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
+    """The mask the environment declares fits the heads; said before training begins."""
+    if isinstance(space, gym.spaces.Dict):
+        space = gym.spaces.Tuple([space[name] for name in in_order(tuple(space))])
+    shapes = [part.shape for part in space] if isinstance(space, gym.spaces.Tuple) else space.shape
+    if isinstance(shapes, list):
+        fits = shapes == [(n,) for n in sizes]
+    else:
+        fits = shapes == (sum(sizes),) or (
+            len(set(sizes)) == 1 and shapes == (len(sizes), sizes[0])
+        )
+    if not fits:
+        raise ValueError(
+            f'the space of "action_mask" has shape {shapes}, and the heads have sizes '
+            f"{list(sizes)}: it must be one "
+            f"array of {sum(sizes)} numbers, or a Tuple or Dict with one array for each head"
+        )
+
+
+def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """(..., D) as the layout lies in a row: arrays flattened, images of bytes scaled to [0, 1],
+    discrete parts one-hot, Dict and Tuple joined."""
+    if layout.parts:
+        values = [value[key] for key in layout.keys] if layout.keys else value
+        return torch.cat(
+            [
+                join_observation(part, one, dtype)
+                for part, one in zip(layout.parts, values, strict=True)
+            ],
+            -1,
+        )
+    if layout.one_hot:
+        places = torch.tensor(
+            [offset - first for offset, first in layout.one_hot], device=value.device
+        )
+        value = value.long() if len(layout.one_hot) > 1 else value.long().unsqueeze(-1)
+        return torch.zeros(
+            *value.shape[:-1], layout.size, dtype=dtype, device=value.device
+        ).scatter_(-1, value + places, 1)
+    if len(layout.shape) != 1:
+        value = value.reshape(*value.shape[: value.dim() - len(layout.shape)], layout.size)
+    value = value if value.dtype == dtype else value.to(dtype)
+    return value if layout.scale == 1.0 else value * layout.scale

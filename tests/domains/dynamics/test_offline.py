@@ -13,7 +13,7 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import offline
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.fields import Field, FieldState
-from tenfold.domains.dynamics.offline import Search, kept_notes, sized, smallest_within
+from tenfold.domains.dynamics.offline import LatentSearch, kept_notes, sized, smallest_within
 
 SETTINGS: dict[str, Any] = {
     "steps": 6,
@@ -115,7 +115,7 @@ def test_what_is_kept_notes_a_recording_may_be_broken(tmp_path: Path) -> None:
     assert kept_notes(tmp_path) == (["a"], None)
     told |= {"r2": [0.1, 0.5], "error": [0.1, 0.2]}
     (tmp_path / "recording.json").write_text(json.dumps({"notes": [], "latent": told}))
-    assert kept_notes(tmp_path) == ([], Search((1, 2), (0.1, 0.5), (0.1, 0.2), 1, 3, 2))
+    assert kept_notes(tmp_path) == ([], LatentSearch((1, 2), (0.1, 0.5), (0.1, 0.2), 1, 3, 2))
 
 
 @pytest.mark.slow

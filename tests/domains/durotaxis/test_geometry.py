@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tenfold.domains.durotaxis.select import k_smallest, k_smallest_reference
+from tenfold.domains.durotaxis.geometry import k_smallest, k_smallest_reference
 
 
 def test_ties_are_broken_by_place_worked_out_by_hand() -> None:
