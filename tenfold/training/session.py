@@ -200,8 +200,8 @@ class Session:
             f"step {learner.step:,} after {clock_face(seconds)} "
             f"({display.rate(learner.step):,.0f} steps/s); time: {learner.clock.sentence()}"
         )
-        if words := recorder.cores.final():
-            display.say(f"Note: {words}.")
+        if suggestion := recorder.cores.final():
+            display.say(f"Note: {suggestion}.")
         return self.result(recorder, seconds, unsaved)
 
     def introduce(self, display: Display, title: str, note: dict[str, Any]) -> None:
@@ -213,8 +213,8 @@ class Session:
             f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
             f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
         )
-        for words in advice(run):
-            display.say(f"Note: {words}")
+        for note_line in advice(run):
+            display.say(f"Note: {note_line}")
         if not learner.step and (init := self.folder.about.get("init")):
             display.say(
                 f"begins with the weights of {init['path']}, checkpoint {init['checkpoint']}, "

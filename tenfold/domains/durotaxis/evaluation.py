@@ -1,5 +1,5 @@
-"""How a colony's policy does, on its own substrates and on others: successes beside policies that
-nobody trained, every episode's trajectory as tables and pictures."""
+"""Evaluates a colony's policy, on the substrates it was trained on or others: success rates
+compared with untrained and scripted policies, trajectories as tables and pictures."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def tables_folder(played: EvaluatedRun) -> Path:
 
 
 def evaluate(played: EvaluatedRun) -> dict[str, Any]:
-    """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
+    """Successes and steps to the goal, compared with the untrained policy and with scripted ones,
     which several seeds share; with the trajectory of every episode into the folder of tables."""
     score, folder = played.score, tables_folder(played)
     trajectories = [info["trajectory"] for info in score.infos if "trajectory" in info]
@@ -242,14 +242,12 @@ def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
 
 
 def success_lines(result: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
-    """Successes of the trained policy and of those that it must be better than, and over how many
-    episodes each."""
+    """Success rates of the trained policy and of the baselines, and over how many episodes."""
     lines = ["  reached the goal"]
-    for name, own in {"trained": result, **others}.items():
-        steps = "" if own["steps_to_goal"] is None else f"{own['steps_to_goal']:6.1f} steps"
-        lines.append(
-            f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes"
-        )
+    for name, score in {"trained": result, **others}.items():
+        steps = "" if score["steps_to_goal"] is None else f"{score['steps_to_goal']:6.1f} steps"
+        rate, episodes = score["success_rate"], score["episodes"]
+        lines.append(f"    {name:<10}{rate:7.1%}   {steps:<14} of {episodes} episodes")
     return lines
 
 
@@ -282,8 +280,8 @@ def sections(path: Path) -> list[Section]:
 
 
 def evaluation_section(drawn: Path) -> Section:
-    """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one
-    for the run's result."""
+    """One evaluation. Its title names the checkpoint, so that an early one is not mistaken for the
+    run's result."""
     try:
         result = read_json(drawn.parent / "episodes.json", EPISODES_JSON, AGAIN)
     except UserError as error:

@@ -265,7 +265,7 @@ class FieldEnvironments(Environments):
         keys = [(one, 0) for one in seeds] or [(seed, first + i) for i in range(num_envs)]
         self.lanes = lanes = FieldState(self.system, keys, name)
         super().__init__(name, num_envs, seed, lanes.observation_space, lanes.action_space, first)
-        self.held = {"latent": lanes.z, "episode": lanes.episode, "length": lanes.length}
+        self.state_arrays = {"latent": lanes.z, "episode": lanes.episode, "length": lanes.length}
         lanes.begin(*range(num_envs))
         self.see_again()
 

@@ -1,5 +1,5 @@
-"""How good a policy is on a job shop: makespans beside the optimum, an untrained policy's and
-dispatching rules'; a picture."""
+"""Evaluates policies of job shops: those of one shop by their makespans, compared with the optimum,
+an untrained policy and dispatching rules; those of any shop by gaps to the best known."""
 
 import hashlib
 import json
@@ -178,7 +178,7 @@ def table_name(title: str, options: Mapping[str, Any]) -> str:
 
 
 def shops_to_play(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[Instance]]:
-    """Those that were asked for, else what the run was trained on: random shops, as many as
+    """The requested shops, else what the run was trained on: random shops, as many as
     episodes, or its one instance."""
     title, instances = requested_instances(request.options)
     if instances:
@@ -196,7 +196,7 @@ def shops_to_play(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[
 
 @contextmanager
 def show_progress() -> Iterator[Callable[[str], None]]:
-    """Says on the terminal what is played just now."""
+    """Shows on the terminal what is being played."""
     if not sys.stderr.isatty():
         yield lambda message: None
         return

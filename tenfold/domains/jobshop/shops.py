@@ -133,7 +133,7 @@ class JobShopEnvironments(Environments):
             np.zeros(num_envs, np.int64),
             np.zeros_like(self.states),
         )
-        self.held = {
+        self.state_arrays = {
             "state": self.states,
             "length": self.length,
             "episode": self.episode,
@@ -186,7 +186,7 @@ class JobShopEnvironments(Environments):
         self.end_rounds(play_all(*self.lanes))
 
     def end_rounds(self, ends_early: int) -> None:
-        """Notes what `play_all` said of the last step."""
+        """Records the episodes that ended in the last step, or raises for a masked choice."""
         if ends_early > 0:
             self.note_ended(self.last[:ends_early])
         elif ends_early < 0:
