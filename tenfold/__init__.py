@@ -109,5 +109,5 @@ def __getattr__(name: str) -> Any:
         if answer := name_elsewhere(name):
             raise NoSuchName(f"tenfold has no {name}: {answer}.")
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(f"tenfold.{HOMES[name]}"), name)
-    return found
+    globals()[name] = value = getattr(import_module(f"tenfold.{HOMES[name]}"), name)
+    return value

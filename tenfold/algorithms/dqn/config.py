@@ -6,6 +6,7 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from tenfold.config.agent import AgentConfig
 from tenfold.config.options import (
     Linear,
     Net,
@@ -101,7 +102,7 @@ class Noisy(Option):
 
 
 @dataclass(frozen=True)
-class DQN(OffPolicyConfig):
+class DQN(OffPolicyConfig, AgentConfig):
     """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical,
     noisy, as fields of one agent."""
 

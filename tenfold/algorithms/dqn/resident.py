@@ -4,7 +4,6 @@ What a run holds on the host stays as it is for every engine; the GPU works on a
 (`resident_seeds`), which comes back before anything is saved.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from tenfold.algorithms.dqn.agent import DQNAgent
@@ -12,11 +11,13 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.kernels.dqn import why_not_compiled
 from tenfold.config.run import Run
 from tenfold.engines.resident import why_not_resident
-from tenfold.engines.together import Group, TogetherEngine
+from tenfold.engines.together import TogetherEngine
 
 
 class ResidentEngine(TogetherEngine, PlainEngine):
     """Runs all rounds by launches of many."""
+
+    seeds_home, memory = "tenfold.algorithms.dqn.resident_seeds:ResidentSeeds", "replay"
 
     @classmethod
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
@@ -36,21 +37,3 @@ class ResidentEngine(TogetherEngine, PlainEngine):
         super().prepare(run)
         self.precision = run.precision
         self.words = f"whole rounds in one launch on the GPU, products in {run.precision}"
-
-    @classmethod
-    def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
-        from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
-
-        seeds = [Seed(each.agent, each.replay, each.envs) for each in learners]
-        first = learners[0]
-        return Group(
-            learners, ResidentSeeds(seeds, str(first.agent.device), first.engine.precision, of=of)
-        )
-
-    @classmethod
-    def bytes_each(cls, learner: Any) -> int:
-        from tenfold.algorithms.dqn.resident_seeds import Seed, room_of, shape_of
-        from tenfold.engines.device import bytes_of
-
-        seed = Seed(learner.agent, learner.replay, learner.envs)
-        return bytes_of(seed.agent, room_of(seed, shape_of(seed, "fp32")))

@@ -5,7 +5,7 @@ evaluations and reports know nothing of it.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,51 +32,18 @@ from tenfold.algorithms.dqn.resident_kernel import train
 from tenfold.algorithms.dqn.resident_td import ValueShape
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.engines.device import DeviceSeeds, empty_rows
+from tenfold.engines.device import DeviceSeeds, Room, Seed
 from tenfold.engines.resident import PRECISIONS
 from tenfold.engines.together import MOST_ROUNDS
-from tenfold.envs.adapter import Episode, StateEnvironments
+from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
-from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
-from tenfold.ops.device.language import padded, words
+from tenfold.ops.device.language import padded
 from tenfold.ops.device.network import NetShape
 
 # Rows of a batch that are in registers at a time. With 64 Triton 3.6 takes Hopper's products of
 # whole warp groups, and a program that has to spill registers then reads outside of its memory.
 MOST_ROWS = 32
-OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
-OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
-
-
-class Seed(NamedTuple):
-    """What one run holds on the host."""
-
-    agent: DQNAgent
-    replay: Replay
-    envs: StateEnvironments
-
-
-def rules(agent: DQNAgent) -> np.ndarray:
-    """The settings that change no kernel, as numbers."""
-    config, rule = agent.config, np.zeros(RULES.value)
-
-    def put(place: Any, *values: float) -> None:
-        rule[place.value : place.value + len(values)] = values
-
-    priorities = config.priorities
-    put(GAMMA, config.gamma)
-    put(SCALE, agent.layout.scale)
-    put(CLIP, config.clip_norm or np.inf)
-    put(EPS, config.adam_eps)
-    put(TAU, 0.0 if isinstance(config.target, Hard) else config.target.tau)
-    put(LR, *as_numbers(config.lr))
-    put(EXPLORE, *as_numbers(exploration(config)))
-    if priorities:
-        put(ALPHA, priorities.alpha)
-        put(PRIORITY_EPS, priorities.eps)
-        put(BETA, *as_numbers(priorities.beta))
-    return rule
 
 
 def exploration(config: DQN) -> Any:
@@ -124,21 +91,6 @@ def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
     )
 
 
-def room_of(seed: Seed, shape: Shape) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Type and shape of what the device holds of a seed."""
-    held = {name: getattr(seed.replay, name) for name in OF_MEMORY}
-    held |= {name: getattr(seed.envs, own) for name, own in OF_ENVS.items()}
-    return {name: (array.dtype, array.shape) for name, array in held.items()} | {
-        "block": (np.dtype(np.float32), tuple(seed.agent.block.shape)),
-        "counts": (np.dtype(np.int64), (6,)),
-        "powers": (np.dtype(np.float64), (2,)),
-        "sums": (np.dtype(np.float32), (5,)),
-        "batch_row": (np.dtype(np.int64), (shape.batch,)),
-        "batch_error": (np.dtype(np.float32), (shape.batch,)),
-        "ended": (np.dtype(np.float64), (shape.most, 3)),
-    }
-
-
 def two_share(seeds: int, batch: int, device: str, precision: str) -> bool:
     """Whether two programs of four warps to a multiprocessor are faster than one of eight after
     the other: products are long, and what a program holds is half of what there is."""
@@ -149,6 +101,10 @@ def two_share(seeds: int, batch: int, device: str, precision: str) -> bool:
 
 class ResidentSeeds(DeviceSeeds):
     """All seeds of a launch, a program each."""
+
+    Arrays = Arrays
+    of_memory = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
+    purposes = (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)
 
     def __init__(
         self,
@@ -162,23 +118,44 @@ class ResidentSeeds(DeviceSeeds):
         config = seeds[0].agent.config
         batch = config.batch_size * config.accumulate
         self.warps = warps or (4 if two_share(of or len(seeds), batch, device, precision) else 8)
-        self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee", self.warps == 4)
-        super().__init__(seeds, device, self.shape.task)
-        agents, memories, envs = zip(*seeds, strict=True)
-        self.held = {
-            **{name: [getattr(memory, name) for memory in memories] for name in OF_MEMORY},
-            **{name: [getattr(each, own) for each in envs] for name, own in OF_ENVS.items()},
+        precision = precision if device != "cpu" else "ieee"
+        super().__init__(seeds, device, shape_of(seeds[0], precision, self.warps == 4))
+
+    @staticmethod
+    def rules(agent: DQNAgent) -> np.ndarray:
+        config, rule = agent.config, np.zeros(RULES.value)
+
+        def put(place: Any, *values: float) -> None:
+            rule[place.value : place.value + len(values)] = values
+
+        priorities = config.priorities
+        put(GAMMA, config.gamma)
+        put(SCALE, agent.layout.scale)
+        put(CLIP, config.clip_norm or np.inf)
+        put(EPS, config.adam_eps)
+        put(TAU, 0.0 if isinstance(config.target, Hard) else config.target.tau)
+        put(LR, *as_numbers(config.lr))
+        put(EXPLORE, *as_numbers(exploration(config)))
+        if priorities:
+            put(ALPHA, priorities.alpha)
+            put(PRIORITY_EPS, priorities.eps)
+            put(BETA, *as_numbers(priorities.beta))
+        return rule
+
+    @classmethod
+    def sizes_of(cls, seed: Seed, shape: Shape) -> Room:
+        return {
+            "counts": (np.dtype(np.int64), (6,)),
+            "powers": (np.dtype(np.float64), (2,)),
+            "sums": (np.dtype(np.float32), (5,)),
+            "batch_row": (np.dtype(np.int64), (shape.batch,)),
+            "batch_error": (np.dtype(np.float32), (shape.batch,)),
+            "ended": (np.dtype(np.float64), (shape.most, 3)),
         }
-        keys = [
-            [agent.keys[p] for p in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
-            for agent in agents
-        ]
-        self.arrays = Arrays(
-            **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
-            rules=torch.from_numpy(rules(agents[0])).to(device),
-            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
-            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
-        )
+
+    @classmethod
+    def bytes_each(cls, seed: Seed) -> int:
+        return cls.bytes_of(seed, shape_of(seed, "fp32"))
 
     def warm_up(self) -> None:
         """Compiles the kernels, and changes nothing."""
@@ -188,7 +165,7 @@ class ResidentSeeds(DeviceSeeds):
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
-        self.send_held()
+        self.send_copies()
         self.step = min(steps)
         empty = any(memory.count[0] == 0 for _, memory, _ in self.seeds)
         self.filled = self.step + self.shape.envs * self.shape.n_step if empty else 0
@@ -203,7 +180,7 @@ class ResidentSeeds(DeviceSeeds):
     def fetch(self) -> None:
         """What the seeds hold on the host becomes what it is on the device."""
         self.fetch_networks()
-        self.fetch_held()
+        self.fetch_copies()
         for (_, memory, _), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
             memory.count[:] = counts[3:5]
 

@@ -6,7 +6,8 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tenfold.config.options import ActorCritic
+from tenfold.config.agent import AgentConfig
+from tenfold.config.options import ActorCriticConfig
 from tenfold.config.schema import Option, Positive
 
 
@@ -20,7 +21,7 @@ class Auto(Option):
 
 
 @dataclass(frozen=True)
-class SAC(ActorCritic):
+class SAC(ActorCriticConfig, AgentConfig):
     """Soft actor-critic: continuous actions within bounds, or one discrete action; twin critics,
     n-step, prioritised, the temperature learned or given."""
 

@@ -6,12 +6,13 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tenfold.config.options import ActorCritic, Schedule
+from tenfold.config.agent import AgentConfig
+from tenfold.config.options import ActorCriticConfig, Schedule
 from tenfold.config.schema import Count, Limits, NotNegative
 
 
 @dataclass(frozen=True)
-class TD3(ActorCritic):
+class TD3(ActorCriticConfig, AgentConfig):
     """Twin delayed deterministic policy gradient, for continuous actions within bounds. DDPG is
     critics = 1, policy_delay = 1, smoothing = 0."""
 
