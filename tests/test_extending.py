@@ -16,8 +16,8 @@ import torch
 import tenfold as ten
 from tenfold.core import registry
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 

@@ -21,7 +21,7 @@ from tenfold.core.spaces import DiscreteActions
 from tenfold.evaluation.player import play, random_policy
 from tenfold.memory.replay import Replay
 from tenfold.ops.qlearning import td_items
-from tenfold.runs.schema import current
+from tenfold.runs.file_schema import current
 from tenfold.training.loop import resume, train
 
 BENCH = Path(__file__).parent.parent.parent / "bench"

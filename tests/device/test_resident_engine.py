@@ -14,8 +14,8 @@ from tenfold.algorithms.dqn_settings import QLearning
 from tenfold.algorithms.kernels.dqn_resident import ResidentDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 

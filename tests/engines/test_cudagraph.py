@@ -15,8 +15,8 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import algorithm
 from tenfold.engines.cudagraph import Graph
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 

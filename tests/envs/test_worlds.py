@@ -19,7 +19,7 @@ from tenfold.domains.treasure.play import TreasureWorlds
 from tenfold.envs.adapter import Environments, Worlds
 from tenfold.envs.making import is_multiagent, known_environments, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.evaluation.player import Rota, play_on
+from tenfold.evaluation.player import EpisodeQueue, play_on
 from tenfold.memory.frames import FrameStack
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
@@ -412,7 +412,7 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
         first.extend(row.copy() for row, t in zip(rows, step, strict=True) if t == 0)
         return np.zeros(len(rows), int)
 
-    found = play_on(envs, 1, policy, Rota(6, most=2), limit=2)
+    found = play_on(envs, 1, policy, EpisodeQueue(6, most=2), limit=2)
     assert found.lengths == [2] * 6 and found.cut == 6
     for e in range(3):
         for w in range(2):

@@ -18,9 +18,9 @@ from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.evaluation.player import Score
 from tenfold.runs.checkpoint import Checkpoints, flat_state
-from tenfold.runs.files import read_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import rank, read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 

@@ -183,7 +183,7 @@ class OneHot(nn.Module):
         return x.index_select(-1, self.component) == self.value
 
 
-class Encoder(nn.Module):
+class ObservationEncoder(nn.Module):
     """The inputs of an observation -> rows [*lead, *layout.shape], as `ObsLayout.rows_of` encodes
     them."""
 
@@ -218,7 +218,7 @@ class Encoder(nn.Module):
         return x[..., None] if x.dim() == self.lead else x.flatten(self.lead)
 
 
-class Decoder(nn.Module):
+class ActionDecoder(nn.Module):
     """Components [*lead, C] and numbers [*lead, D] -> an output for every part of the action, in
     the environment's own numbers and within its bounds, as `PolicyActions.for_env` has it."""
 
@@ -251,13 +251,18 @@ class ExportedPolicy(nn.Module):
     has a `state_size`, what it remembers is a further input and a further output."""
 
     def __init__(
-        self, inner: nn.Module, encoder: Encoder, actions: PolicyActions, mask: bool, sample: bool
+        self,
+        inner: nn.Module,
+        encoder: ObservationEncoder,
+        actions: PolicyActions,
+        mask: bool,
+        sample: bool,
     ) -> None:
         super().__init__()
         self.inner, self.encoder = inner, encoder
         frames = len(encoder.ports[0].lead) - encoder.ports[0].axis - 1
         lead = encoder.ports[0].lead[: len(encoder.ports[0].lead) - frames]
-        self.decoder = Decoder(actions, lead)
+        self.decoder = ActionDecoder(actions, lead)
         c, d = len(actions.sizes), len(actions.low)
         state_shape = (getattr(inner, "state_size", 0),)  # numbers that it remembers
         more = {
@@ -284,7 +289,7 @@ class ExportedPolicy(nn.Module):
         return *self.decoder(choices, real), *after
 
 
-def arrays_of(encoder: Encoder, rows: np.ndarray) -> list[np.ndarray]:
+def arrays_of(encoder: ObservationEncoder, rows: np.ndarray) -> list[np.ndarray]:
     """The inputs from which the encoder makes these rows: its inverse, for checks."""
     layout, lead = encoder.layout, rows.shape[: encoder.lead]
     flat = rows.reshape(*lead, -1)

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tenfold.core.errors import CheckpointError, UserError
-from tenfold.runs.schema import ANY, Schema, misfit, parsed
+from tenfold.runs.file_schema import ANY, Schema, misfit, parsed
 
 FORMAT = "tenfold-1"
 TYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL", "C64")
@@ -225,7 +225,7 @@ def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderL
     except UserError:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    turn_latest(path)
+    update_latest(path)
     return path, lock
 
 
@@ -252,7 +252,7 @@ def moved(made: Path, target: Target) -> Path:
     raise AssertionError("numbers do not end")
 
 
-def turn_latest(path: Path) -> None:
+def update_latest(path: Path) -> None:
     """Makes runs/latest a link to a run below runs/ that starts, where links can be made. One of
     several is no run of its own."""
     link, run = RUNS.absolute() / LATEST, path.absolute()
@@ -270,11 +270,11 @@ def turn_latest(path: Path) -> None:
 
 def latest() -> Path | None:
     """The run that runs/latest names, if it is still there."""
-    path = settled(RUNS / LATEST)
+    path = resolve_latest(RUNS / LATEST)
     return path if any((path / name).exists() for name in ("run.json", *SEVERAL)) else None
 
 
-def settled(path: Path) -> Path:
+def resolve_latest(path: Path) -> Path:
     """The run itself where runs/latest leads to it: the link may be turned while somebody works
     there."""
     if LATEST not in path.parts:

@@ -19,7 +19,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import FolderLock, Target, install, replace_file, settled, writing
+from tenfold.runs.file_schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.folder import (
     SWEEP_KIND,
     is_run,
@@ -31,9 +31,9 @@ from tenfold.runs.folder import (
     write_settings,
 )
 from tenfold.runs.metrics import latest_row, outcome, read_rows
-from tenfold.runs.schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import Outcome
+from tenfold.runs.storage import FolderLock, Target, install, replace_file, resolve_latest, writing
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What a sweep does, besides its run."""
 
     search: dict[str, Any]  # by settings' names, as they were written
@@ -60,7 +60,7 @@ class SweepFolder:
 
     path: Path
     run: Run
-    plan: Plan
+    plan: SweepPlan
     lock: FolderLock | None = field(default=None, compare=False, repr=False)
     trust: Trust = False
 
@@ -107,7 +107,7 @@ class SweepFolder:
         return self.seeds_in(path.name, run, self.plan.seeds)
 
     @classmethod
-    def create(cls, target: Target, run: Run, plan: Plan) -> "SweepFolder":
+    def create(cls, target: Target, run: Run, plan: SweepPlan) -> "SweepFolder":
         run = replace(run, env=resolve_paths(run.env))
 
         def fill(made: Path) -> None:
@@ -119,15 +119,15 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: Path, trust: Trust = False) -> "SweepFolder":
-        path = settled(path)
+        path = resolve_latest(path)
         plan = about_sweep(path)["plan"]
         require_trust(path, plan["search"], trust)
-        settings: dict[str, Any] = {one.name: plan[one.name] for one in fields(Plan)}
+        settings: dict[str, Any] = {one.name: plan[one.name] for one in fields(SweepPlan)}
         seeds, held_out = tuple(plan["seeds"]), tuple(plan["held_out"])
         if len({*seeds, *held_out}) < len(seeds) + len(held_out):
             raise UserError(f"{path / PLAN}: a seed is there twice; {PUT_BACK}.")
         settings |= {"seeds": seeds, "held_out": held_out}
-        return cls(path, read_settings(path, trust), Plan(**settings), trust=trust)
+        return cls(path, read_settings(path, trust), SweepPlan(**settings), trust=trust)
 
     def locked(self, trials: int, run: Run) -> "SweepFolder":
         """The same, kept to this process, with so many trials, where `run` says."""
@@ -139,7 +139,7 @@ class SweepFolder:
                 write_plan(self.path, about_sweep(self.path), plan)
         return replace(self, run=run, plan=plan, lock=lock)
 
-    def other_than(self, run: Run, plan: Plan) -> str:
+    def other_than(self, run: Run, plan: SweepPlan) -> str:
         """What tells this sweep from another: a name; nothing where they are the same but for the
         number of trials."""
         mine, others = asdict(replace(self.plan, trials=1)), asdict(replace(plan, trials=1))
@@ -210,7 +210,7 @@ def misfit_of_results(results: Row) -> str:
     return ""
 
 
-def write_plan(path: Path, about: dict[str, Any], plan: Plan) -> None:
+def write_plan(path: Path, about: dict[str, Any], plan: SweepPlan) -> None:
     about = about | {"plan": asdict(plan)}
     replace_file(path / PLAN, json.dumps(about, indent=1).encode())
     mark_modules(path, plan.search)
@@ -266,7 +266,7 @@ def require_metrics(folder: SeedsFolder, until: int) -> None:
             raise UserError(f"{path / 'metrics.jsonl'} has lost evaluations: {trained_anew(path)}.")
 
 
-def about_of_sweep(path: Path) -> str:
+def describe_sweep(path: Path) -> str:
     """A sweep in a few words."""
     try:
         folder = SweepFolder.open(path)

@@ -62,7 +62,7 @@ def add_report(parsers: Any, argv: Sequence[str]) -> None:
 def report(arguments: argparse.Namespace) -> int:
     from tenfold.runs.folder import is_sweep
     from tenfold.runs.page import require_page
-    from tenfold.runs.sweep import require_plan
+    from tenfold.runs.sweep_folder import require_plan
     from tenfold.training.watch import RunWatcher
 
     paths = paths_named(arguments)
@@ -74,7 +74,7 @@ def report(arguments: argparse.Namespace) -> int:
         require_plan(path)
     if len(paths) == 1 and is_sweep(paths[0]) and not seconds:
         from tenfold.runs.report import write_sweep_report
-        from tenfold.runs.sweep import SweepFolder
+        from tenfold.runs.sweep_folder import SweepFolder
 
         with placed(out or paths[0] / "report.html"):
             print(write_sweep_report(SweepFolder.open(paths[0], arguments.trust), out))

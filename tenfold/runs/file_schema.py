@@ -22,14 +22,14 @@ DEPTH = 50  # of tables in tables; nothing of ours comes near it
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldKind:
     """Something that is no table and no list, in words and as a question."""
 
     words: str
     fits: Callable[[Any], bool]
 
 
-Schema = Union[Kind, "list[Schema]", "dict[Any, Schema]"]
+Schema = Union[FieldKind, "list[Schema]", "dict[Any, Schema]"]
 
 
 def is_number(value: Any) -> bool:
@@ -57,29 +57,33 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
 
 
-NUMBER = Kind("a finite number", is_number)
-POSITIVE = Kind("a number from 0 on", lambda value: is_number(value) and value >= 0)
-WHOLE = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST)
-COUNT = Kind("a whole number from 1 on", lambda value: type(value) is int and 1 <= value <= LARGEST)
-SHARE = Kind("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
-TEXT = Kind("text", lambda value: isinstance(value, str))
-NAME = Kind("a file's name without a folder", is_name)
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-PAIR = Kind(
+NUMBER = FieldKind("a finite number", is_number)
+POSITIVE = FieldKind("a number from 0 on", lambda value: is_number(value) and value >= 0)
+WHOLE = FieldKind(
+    "a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST
+)
+COUNT = FieldKind(
+    "a whole number from 1 on", lambda value: type(value) is int and 1 <= value <= LARGEST
+)
+SHARE = FieldKind("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
+TEXT = FieldKind("text", lambda value: isinstance(value, str))
+NAME = FieldKind("a file's name without a folder", is_name)
+FLAG = FieldKind("true or false", lambda value: isinstance(value, bool))
+PAIR = FieldKind(
     "two words, the old and the new",
     lambda value: (
         isinstance(value, list) and len(value) == 2 and all(isinstance(word, str) for word in value)
     ),
 )
-ANY = Kind("anything", lambda value: True)
+ANY = FieldKind("anything", lambda value: True)
 
 
-def maybe(kind: Kind) -> Kind:
-    return Kind(f"{kind.words} or null", lambda value: value is None or kind.fits(value))
+def maybe(kind: FieldKind) -> FieldKind:
+    return FieldKind(f"{kind.words} or null", lambda value: value is None or kind.fits(value))
 
 
-def filled(kind: Kind) -> Kind:
-    return Kind(
+def filled(kind: FieldKind) -> FieldKind:
+    return FieldKind(
         f"a list, not empty, each {kind.words}",
         lambda value: isinstance(value, list) and bool(value) and all(map(kind.fits, value)),
     )
@@ -88,7 +92,7 @@ def filled(kind: Kind) -> Kind:
 def misfit(value: Any, schema: Schema, key: str = "") -> str:
     """What does not fit, such as `sessions[0].from_step is [] and must be a whole number from 0
     on`; empty where all does."""
-    if isinstance(schema, Kind):
+    if isinstance(schema, FieldKind):
         if schema.fits(value):
             return ""
         return f"{key or 'it'} is {brief(value)} and must be {schema.words}"
@@ -109,7 +113,9 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
                 return f"{key}{'.' * bool(key)}{name} is missing"
             continue
         kind, item_value = named.get(name, rest), value[name]
-        if isinstance(kind, Kind) and kind.fits(item_value):  # as nearly all do: no words are made
+        if isinstance(kind, FieldKind) and kind.fits(
+            item_value
+        ):  # as nearly all do: no words are made
             continue
         if wrong := misfit(item_value, kind, f"{key}{'.' * bool(key)}{name}"):
             return wrong
@@ -162,7 +168,7 @@ def read_json(path: Path, schema: Schema, advice: str) -> Any:
 
 PRUNERS = ("median", "hyperband", "none")  # of a sweep
 MOST_TRIALS = 100_000
-SPACE = Kind(
+SPACE = FieldKind(
     "a space as text, or a list of values",
     lambda value: (
         isinstance(value, str)
@@ -221,19 +227,19 @@ SWEEP: Schema = {
     **MACHINE,
     "plan": {
         "search": {...: SPACE},
-        "trials": Kind(
+        "trials": FieldKind(
             f"a whole number from 1 to {MOST_TRIALS:,}",
             lambda value: type(value) is int and 1 <= value <= MOST_TRIALS,
         ),
         "seeds": filled(WHOLE),
         "held_out": [WHOLE],
-        "pruner": Kind(f"one of {', '.join(PRUNERS)}", lambda value: value in PRUNERS),
+        "pruner": FieldKind(f"one of {', '.join(PRUNERS)}", lambda value: value in PRUNERS),
         "shared": FLAG,
     },
 }
 TRIAL: Schema = {
     "number": WHOLE,
-    "state": Kind(
+    "state": FieldKind(
         "one of complete, pruned, fail, running, waiting",
         lambda value: value in ("complete", "pruned", "fail", "running", "waiting"),
     ),
@@ -248,7 +254,7 @@ TRIAL: Schema = {
 POOLED: Schema = {
     "seeds": COUNT,
     "iqm": NUMBER,
-    "interval": Kind("two numbers, or null", lambda value: value is None or is_pair(value)),
+    "interval": FieldKind("two numbers, or null", lambda value: value is None or is_pair(value)),
 }
 HELD_OUT: Schema = {"success?": POOLED, "failed": {...: TEXT}}  # and what is POOLED, if any ended
 SWEPT: Schema = {  # results.json
