@@ -20,7 +20,7 @@ from ray_actors import run_of
 
 from tenfold.actors.actor import sample_actor
 from tenfold.actors.ray_actor import packed
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import AHEAD_ON_RAY, Run
 from tenfold.core import ray_cluster
 from tenfold.core.registry import algorithm
@@ -60,7 +60,7 @@ def sizes() -> list[dict[str, Any]]:
 def calls(ahead: int, num_envs: int) -> dict[str, Any]:
     """Of two actors whose environments cost nothing, and a learner that only stores rows: what the
     driver does all day."""
-    place = QLearner(run_of(0, "ray", ahead, num_envs, learns=False))
+    place = OffPolicyLearner(run_of(0, "ray", ahead, num_envs, learns=False))
     pool: Any = place.pool
     taken, take_in = [0], pool.take_in
 

@@ -37,11 +37,11 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def chosen_run(run: str | None) -> Path:
     """The run named, or the latest: the one started last, or where that is gone or unknown the one
     written to last."""
-    from tenfold.runs.files import RUNS, latest, settled
     from tenfold.runs.folder import is_seeds, runs_below
+    from tenfold.runs.storage import RUNS, latest, resolve_latest
 
     if run:
-        return settled(Path(run))
+        return resolve_latest(Path(run))
     if path := latest():
         return path
     runs = runs_below(RUNS)

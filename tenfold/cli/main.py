@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import report, ship, sweep, tools, train
+from tenfold.cli import observe, search_command, ship, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
@@ -36,11 +36,11 @@ def commands() -> dict[str, Command]:
     of_domains = [command for domain in domains() for command in domain.commands()]
     everything = (
         *train.COMMANDS,
-        *sweep.COMMANDS,
+        *search_command.COMMANDS,
         tools.EVAL,
         *of_domains,
-        report.REPORT,
-        report.WATCH,
+        observe.REPORT,
+        observe.WATCH,
         *ship.COMMANDS,
         *tools.COMMANDS,
     )

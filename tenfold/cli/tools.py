@@ -69,7 +69,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number_or_none(arguments.seed, "--seed", 0)
     from tenfold.core.system import set_threads
     from tenfold.evaluation.evaluate import scores
-    from tenfold.runs.archive import keep_written, opened
+    from tenfold.runs.archive import keep_outputs, opened
 
     # so small a network gains nothing by more, and threads that wait for a busy machine cost
     # seconds
@@ -82,7 +82,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         text = json.dumps(result) if arguments.json else "\n".join(lines)
         if folder != path:  # an archive's, which goes
             text = text.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
-            text = text.replace(str(folder), str(keep_written(folder, path)))
+            text = text.replace(str(folder), str(keep_outputs(folder, path)))
     print(text)
     return 0
 
@@ -182,7 +182,7 @@ def add_profile(parsers: Any, argv: Sequence[str]) -> None:
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.files import for_writing
+    from tenfold.runs.storage import for_writing
     from tenfold.training.profiling import (
         engines_for,
         profile_run,
@@ -237,10 +237,10 @@ def about_preset(path: Path) -> str:
 
 def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
-    from tenfold.runs.files import RUNS
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
-    from tenfold.runs.seeds import about_run, about_seeds
-    from tenfold.runs.sweep import about_of_sweep
+    from tenfold.runs.seeds import describe_run, describe_seeds
+    from tenfold.runs.storage import RUNS
+    from tenfold.runs.sweep_folder import describe_sweep
 
     paths = runs_below(RUNS)
     if not paths:
@@ -250,7 +250,9 @@ def list_runs() -> None:
     sweeps = {path.parent for path in many if is_sweep(path.parent)}
     paths = [path.parent if path.parent in many else path for path in paths]
     for path in dict.fromkeys(p.parent if p.parent in sweeps else p for p in paths):
-        about = about_of_sweep if path in sweeps else about_seeds if path in many else about_run
+        about = (
+            describe_sweep if path in sweeps else describe_seeds if path in many else describe_run
+        )
         print(f"  {path!s:32} {about(path)}")
 
 

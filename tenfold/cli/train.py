@@ -247,7 +247,7 @@ def resume(arguments: argparse.Namespace) -> int:
     from tenfold.runs.folder import is_seeds, is_sweep
 
     if is_sweep(path):
-        from tenfold.cli.sweep import finish_sweep
+        from tenfold.cli.search_command import finish_sweep
         from tenfold.training.sweep import resume_sweep
 
         if settings or more is not None:

@@ -27,8 +27,8 @@ from tenfold.envs.making import spec_of
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.files import Arrays
 from tenfold.runs.folder import RunFolder
+from tenfold.runs.storage import Arrays
 
 
 def make_learner(run: Run) -> Learner:

@@ -26,11 +26,11 @@ from tenfold.runs.checkpoint import (
     require_weights,
     set_aside,
 )
-from tenfold.runs.files import Arrays, Target, read_arrays, turn_latest, write_arrays
+from tenfold.runs.file_schema import INIT, current
 from tenfold.runs.folder import RunFolder, destination, is_seeds, require_place, run_name
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.schema import INIT, current
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import Arrays, Target, read_arrays, update_latest, write_arrays
 from tenfold.training.callbacks import callbacks_of
 from tenfold.training.learners import (
     CheckpointMismatch,
@@ -197,7 +197,7 @@ def continue_run(
     with open_learner(run, quiet) as learner, Interrupt() as interrupt:
         session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
         restored = session.restore(saved)
-        turn_latest(folder.path)
+        update_latest(folder.path)
         return session.run_session(*restored, callbacks)
 
 

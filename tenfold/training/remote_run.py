@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 
 DELTA_EVERY = 1.0  # seconds between deltas: a fast run saves more often than that
 STOP_CHECK_EVERY = 0.5  # seconds between looks whether the run is to stop

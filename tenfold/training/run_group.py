@@ -22,12 +22,12 @@ from tenfold.core.ray_cluster import require_reachable
 from tenfold.core.user_envs import require_named
 from tenfold.evaluation.evaluator import evaluator_of
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import FolderLock, turn_latest
 from tenfold.runs.folder import destination, is_run, require_place, run_name
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
+from tenfold.runs.storage import FolderLock, update_latest
 from tenfold.training import learners
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import check_resources, open_learner
@@ -293,7 +293,7 @@ def resume_seeds(
         ready = check_and_warm_up(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
         require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
-        turn_latest(folder.path)
+        update_latest(folder.path)
         return run_seeds(folder, jobs, quiet, ready, trackers)
 
 

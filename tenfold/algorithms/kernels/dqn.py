@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
-from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
+from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.tables import open_table
@@ -22,8 +21,6 @@ from tenfold.engines.fused import (
     WEIGHT,
     WHOLE,
     WHOLE_SCHEDULE,
-    FusedActing,
-    FusedRounds,
     draw_batch,
     keys_of,
     many_rounds,
@@ -33,6 +30,8 @@ from tenfold.engines.fused import (
     replay_round,
     zeros,
 )
+from tenfold.engines.fused_engine import FusedActing, FusedRounds
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
@@ -312,7 +311,7 @@ def why_not_compiled(agent: DQNAgent) -> str:
     return "the quantiles are implicit" if agent.config.implicit else ""
 
 
-class FusedDQN(FusedRounds, PlainEngine):
+class FusedDQN(FusedRounds, OffPolicyEngine):
     """Runs rounds of Q-learning by one call each."""
 
     one_round, many_rounds = staticmethod(dqn_round), staticmethod(dqn_rounds)
@@ -330,8 +329,8 @@ class FusedDQN(FusedRounds, PlainEngine):
             dqn_params(agent),
         )
 
-
-def fused_acting(agent: DQNAgent, lanes: int, options: int) -> FusedActing:
-    """`DQNAgent.explore` as one compiled call; masks are of so many options."""
-    columns = acting_columns(agent, lanes), dqn_params(agent)
-    return FusedActing(choose_actions, columns, np.zeros(lanes, np.int64), options)
+    @classmethod
+    def acting(cls, agent: DQNAgent, lanes: int, options: int = 0) -> FusedActing:
+        """`DQNAgent.explore` as one compiled call; masks are of so many options."""
+        columns = acting_columns(agent, lanes), dqn_params(agent)
+        return FusedActing(choose_actions, columns, np.zeros(lanes, np.int64), options)

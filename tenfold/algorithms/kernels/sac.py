@@ -19,10 +19,8 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
-    FusedActorCritic,
     Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -36,11 +34,11 @@ from tenfold.algorithms.kernels.actor_critic import (
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.sac.agent import SACAgent
-from tenfold.algorithms.sac.config import Auto
+from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
+from tenfold.algorithms.sac import SACAgent
+from tenfold.algorithms.sac_settings import Auto
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
-from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.fused import (
     DISCOUNT,
     ERROR,
@@ -52,6 +50,7 @@ from tenfold.engines.fused import (
     many_rounds,
     replay_round,
 )
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import polyak_numba
@@ -204,7 +203,7 @@ def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_f
     return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, given)
 
 
-class FusedSAC(FusedActorCritic, ActorCriticEngine):
+class FusedSAC(FusedActorCritic, OffPolicyEngine):
     """Runs rounds of soft actor-critic by one call each."""
 
     choose = staticmethod(choose_actions)

@@ -13,10 +13,8 @@ from tenfold.algorithms.kernels.actor_critic import (
     NEXT_POLICY,
     NOW,
     RANDOM,
-    FusedActorCritic,
     Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -28,10 +26,10 @@ from tenfold.algorithms.kernels.actor_critic import (
     scale_actions,
     through_critic,
 )
-from tenfold.algorithms.td3.agent import TD3Agent
+from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
+from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
-from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.fused import (
     DISCOUNT,
     ERROR,
@@ -43,6 +41,7 @@ from tenfold.engines.fused import (
     many_rounds,
     replay_round,
 )
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.adam import polyak_numba
@@ -167,7 +166,7 @@ def td3_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_f
     return many_rounds(play_all, (action, lanes), td3_round, WHOLE, most, given)
 
 
-class FusedTD3(FusedActorCritic, ActorCriticEngine):
+class FusedTD3(FusedActorCritic, OffPolicyEngine):
     """Runs rounds of the twin delayed deterministic policy gradient by one call each."""
 
     choose = staticmethod(choose_actions)

@@ -24,12 +24,12 @@ from tenfold.domains.durotaxis.substrate import Extent, Ground, SubstrateKind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
-from tenfold.evaluation.evaluate import Played
+from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.evaluation.player import Score
 from tenfold.runs.charts import as_png, new_figure
-from tenfold.runs.files import replace_file
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 from tenfold.runs.page import Section, image, paragraph, table
-from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
+from tenfold.runs.storage import replace_file
 
 # far to the right, the population kept: the best constant action on monotone substrates
 STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)
@@ -38,12 +38,12 @@ PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
 
 
-def deployment_name(played: Played) -> str:
+def deployment_name(played: EvaluatedRun) -> str:
     """Where it was tried."""
     return Deployment.of(played.options).description
 
 
-def tables_folder(played: Played) -> Path:
+def tables_folder(played: EvaluatedRun) -> Path:
     """The folder of tables and pictures: one for every checkpoint, place, seed and number of
     episodes, so that none are written over those of another."""
     name = (
@@ -53,7 +53,7 @@ def tables_folder(played: Played) -> Path:
     return played.path / "eval" / re.sub(r"[^\w.]+", "-", name).strip("-.")
 
 
-def evaluate(played: Played) -> dict[str, Any]:
+def evaluate(played: EvaluatedRun) -> dict[str, Any]:
     """Successes and steps to the goal, compared with the untrained policy and with scripted ones,
     which several seeds share; with the trajectory of every episode into the folder of tables."""
     score, folder = played.score, tables_folder(played)
@@ -97,7 +97,7 @@ def evaluate(played: Played) -> dict[str, Any]:
     return result
 
 
-def evaluation_metadata(played: Played) -> dict[str, Any]:
+def evaluation_metadata(played: EvaluatedRun) -> dict[str, Any]:
     """What was evaluated."""
     setting = read_setting(**split_name(played.env)[1])
     return {
@@ -162,7 +162,7 @@ def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[str]) -> Any:
+def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: list[str]) -> Any:
     """The centroid's path through the first episodes, each on its own substrate; all by one scale
     of colours."""
     from matplotlib.cm import ScalarMappable

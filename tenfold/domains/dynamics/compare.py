@@ -18,7 +18,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
 from tenfold.runs.charts import Chart, Line, as_png, figure_of
-from tenfold.runs.files import FolderLock, Numbered, Target, install, replace_file, turn_latest
+from tenfold.runs.file_schema import NAME, TEXT, Schema, read_json
 from tenfold.runs.folder import (
     COMPARE_KIND,
     destination,
@@ -40,7 +40,6 @@ from tenfold.runs.page import (
     settings_section,
     table,
 )
-from tenfold.runs.schema import NAME, TEXT, Schema, read_json
 from tenfold.runs.statistics import (
     LEAST,
     bootstrap_interval,
@@ -48,6 +47,7 @@ from tenfold.runs.statistics import (
     sentence,
     together,
 )
+from tenfold.runs.storage import FolderLock, Numbered, Target, install, replace_file, update_latest
 from tenfold.training.run_group import GroupRun, RunGroup, train_group, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -157,7 +157,7 @@ def open_folder(
         fill(target)
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}.") from None
-    turn_latest(target)
+    update_latest(target)
     return target, lock
 
 

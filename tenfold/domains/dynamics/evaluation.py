@@ -19,11 +19,11 @@ from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
 from tenfold.domains.dynamics.recording_source import recalled
 from tenfold.domains.dynamics.validation import Recordings, random_recordings
 from tenfold.runs.charts import Curve
+from tenfold.runs.file_schema import FieldKind, misfit
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section
 from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
-from tenfold.runs.schema import Kind, misfit
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
@@ -45,7 +45,7 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     return (members, ahead, known, *spikes) if whole else ()
 
 
-FIT = Kind(
+FIT = FieldKind(
     "a row whose parts agree", lambda row: not misfit(row, columns()) and bool(shape_of(row))
 )
 

@@ -30,7 +30,7 @@ from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.validation import Recordings, Truth
-from tenfold.runs.schema import NUMBER, WHOLE, Schema, filled
+from tenfold.runs.file_schema import NUMBER, WHOLE, Schema, filled
 
 STEPS = 10  # horizons of R²
 LAGS = 2  # of ARX

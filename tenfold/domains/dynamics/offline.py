@@ -35,7 +35,7 @@ from tenfold.domains.dynamics.recording import Recording, pooled
 from tenfold.domains.dynamics.recording_source import fit_input, recorded, recording_id, source_of
 from tenfold.domains.dynamics.recording_table import Selection, listed
 from tenfold.runs.charts import Chart, Line
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 from tenfold.training.loop import Result, train
 
 SETTINGS = {

@@ -15,9 +15,9 @@ from tenfold.domains.dynamics.learned import Estimate, FixedPoint, eigenvalue_wo
 from tenfold.domains.dynamics.offline import kept_notes, search_chart
 from tenfold.domains.dynamics.validation import GRID, Recordings, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
-from tenfold.runs.files import Arrays, read_arrays, write_arrays
+from tenfold.runs.file_schema import TEXT, WHOLE, Schema
 from tenfold.runs.page import Section, charts, folded, grid, image, paragraph
-from tenfold.runs.schema import TEXT, WHOLE, Schema
+from tenfold.runs.storage import Arrays, read_arrays, write_arrays
 
 FILE = "portrait.safetensors"
 TABLE: Schema = {"title": TEXT, "head": [TEXT], "lines": [[TEXT]]}

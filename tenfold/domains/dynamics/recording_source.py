@@ -23,8 +23,8 @@ from tenfold.domains.dynamics.recording_table import (
 )
 from tenfold.envs.arguments import split_name
 from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, is_run
+from tenfold.runs.storage import writing
 from tenfold.training.learners import load
 
 NO_ID = "start it with `tenfold fit FILE`."

@@ -142,7 +142,7 @@ class JobShopEnvironments(Environments):
             "last_state": self.last_states,
         }
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (
+        self.step_arrays = (
             self.action,
             self.routes,
             self.units,
@@ -183,14 +183,11 @@ class JobShopEnvironments(Environments):
                 f"{self.action.shape}."
             )
         self.action[:] = actions
-        self.end_rounds(play_all(*self.lanes))
-
-    def end_rounds(self, ends_early: int) -> None:
-        """Records the episodes that ended in the last step, or raises for a masked choice."""
-        if ends_early > 0:
-            self.note_ended(self.last[:ends_early])
-        elif ends_early < 0:
-            i, m = divmod(-1 - ends_early, self.instance.machines)
+        ended = play_all(*self.step_arrays)
+        if ended > 0:
+            self.note_ended(self.last[:ended])
+        elif ended < 0:
+            i, m = divmod(-1 - ended, self.instance.machines)
             why = masked_action_message(
                 self.instance,
                 m,

@@ -30,8 +30,8 @@ from tenfold.domains.jobshop.schedule import (
     starts,
 )
 from tenfold.runs.charts import Chart, Line
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 from tenfold.runs.page import Section, chart, grid, image, paragraph, table
-from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 
 SAMPLES = 64  # orders drawn from a policy, of which the best counts
 MOST_SAMPLES = 1_000_000

@@ -15,10 +15,10 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.compare import Comparison, compare, table_of
 from tenfold.domains.dynamics.recording import read_recording
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import read_arrays
 
 FIELDS = (
     "limit-cycle",

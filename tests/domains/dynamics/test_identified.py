@@ -25,7 +25,7 @@ from tenfold.domains.dynamics.model_metrics import evaluate_model
 from tenfold.domains.dynamics.phase_portrait import draw_fields
 from tenfold.domains.dynamics.validation import axis_over, random_recordings
 from tenfold.envs.making import make_env
-from tenfold.runs.files import read_arrays, write_arrays
+from tenfold.runs.storage import read_arrays, write_arrays
 
 ENV = "tenfold/LimitCycle-v0(size=5, limit=25)"
 MODEL: dict[str, Any] = {"hidden": (), "samples": 2, "grid": 4, "ensemble": 2}
