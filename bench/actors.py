@@ -23,8 +23,8 @@ from peers.usual_actors import Player, System
 from peers.usual_iqn import Learner, Setting, loss_of
 
 from tenfold.actors.actor import Actor
-from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.team import Team
+from tenfold.algorithms.dqn_team import Team
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock, set_threads
@@ -58,13 +58,13 @@ def run_of(setting: Setting, where: str) -> Run:
     return Run.of({"env": s.env, "actors": s.actors, "where": where, "agent": agent})
 
 
-def begun(place: QLearner, steps: int) -> QLearner:
+def begun(place: OffPolicyLearner, steps: int) -> OffPolicyLearner:
     while place.step < steps:
         place.round()
     return place
 
 
-def going(place: QLearner, steps: int) -> Callable[[], int]:
+def going(place: OffPolicyLearner, steps: int) -> Callable[[], int]:
     """A turn of one of our systems."""
 
     def turn() -> int:
@@ -109,14 +109,14 @@ class Meter:
         }
 
 
-def meters(places: dict[str, QLearner], steps: int) -> dict[str, Meter]:
+def meters(places: dict[str, OffPolicyLearner], steps: int) -> dict[str, Meter]:
     return {
         where: Meter(going(place, steps), getattr(place.pool, "processes", []))
         for where, place in places.items()
     }
 
 
-def loss_difference(place: QLearner) -> float:
+def loss_difference(place: OffPolicyLearner) -> float:
     """How far the opponent's loss is from ours, of one agent on one batch under the same noise and
     fractions."""
     team, worst = place.agent, 0.0
@@ -155,7 +155,7 @@ def loss_difference(place: QLearner) -> float:
 
 
 def actor_turns(
-    place: QLearner, opponent: System, player: Player, setting: Setting
+    place: OffPolicyLearner, opponent: System, player: Player, setting: Setting
 ) -> dict[str, Callable[[], int]]:
     """100 turns of an actor's world, ours and theirs."""
     actor = Actor(place.run, 0)
@@ -188,7 +188,7 @@ def actor_turns(
 
 
 def learner_turns(
-    place: QLearner, opponent: System, setting: Setting
+    place: OffPolicyLearner, opponent: System, setting: Setting
 ) -> dict[str, Callable[[], int]]:
     """10 updates of all agents, ours and theirs."""
     clock, flat = Clock(), place.agent.online.flat.numpy()
@@ -234,7 +234,8 @@ def treasure() -> list[dict[str, Any]]:
     setting = Setting(SMALL)
     warm = setting.starts + WARM_UP
     ours = {
-        where: begun(QLearner(run_of(setting, where)), warm) for where in ("processes", "serial")
+        where: begun(OffPolicyLearner(run_of(setting, where)), warm)
+        for where in ("processes", "serial")
     }
     opponent = System(setting).start()
     try:
@@ -314,7 +315,7 @@ def treasure() -> list[dict[str, Any]]:
 def processes_against_serial(name: str, env: str) -> dict[str, Any]:
     setting = Setting(env)
     ours = {
-        where: begun(QLearner(run_of(setting, where)), setting.starts + WARM_UP)
+        where: begun(OffPolicyLearner(run_of(setting, where)), setting.starts + WARM_UP)
         for where in ("processes", "serial")
     }
     try:

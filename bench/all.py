@@ -24,7 +24,7 @@ from tenfold.config.notation import nearest
 from tenfold.core.errors import UserError
 from tenfold.core.pairs import all_pairs
 from tenfold.core.system import set_threads
-from tenfold.runs.files import for_writing
+from tenfold.runs.storage import for_writing
 
 Benchmark = Callable[[], list[dict[str, Any]]]  # returns the rows it measured
 SCRIPTS = ("adapter", "timers", "startup", "reports")  # write their results themselves

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from measure import interleave, timed_row
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.cudagraph import GraphEngine
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.config.run import Run
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 from tenfold.memory.replay import Replay
 from tenfold.training.learners import make_learner
@@ -184,8 +184,8 @@ def image_rows() -> list[dict[str, Any]]:
     rows = []
     for precision in ("fp32", "tf32"):
         for batch in (32, 256):
-            fast = images(GraphEngine, batch, precision)
-            plain = images(PlainEngine, batch, precision)
+            fast = images(GraphDQN, batch, precision)
+            plain = images(OffPolicyEngine, batch, precision)
             off = apart(plain, fast, once)
             words = {"batch": batch, "images": "84x84x4", "products": precision}
             turns = updates(plain, EAGER), updates(fast, FAST)

@@ -12,7 +12,7 @@ from actors import begun, meters, per_second
 from heavy_environment import spins_for
 from measure import interleave
 
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
 
@@ -41,8 +41,8 @@ def compare(name: str, cost: float, every: int = 4, **more: Any) -> dict[str, An
     set_threads(1)
     spins = spins_for(cost * 1e-6)
     ours = {
-        "serial": QLearner(run_of(spins, 1, "serial", every)),
-        "processes": QLearner(run_of(spins, 2, "processes", every)),
+        "serial": OffPolicyLearner(run_of(spins, 1, "serial", every)),
+        "processes": OffPolicyLearner(run_of(spins, 2, "processes", every)),
     }
     try:
         for place in ours.values():

@@ -14,7 +14,7 @@ import numpy as np
 from measure import interleave, repeated, row, timed_row
 from rates import HERE, THEIRS, TURNS
 
-from tenfold.algorithms.dqn.config import DQN, Prioritized
+from tenfold.algorithms.dqn_settings import DQN, Prioritized
 from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay
 from tenfold.memory.replay_rows import (

@@ -18,7 +18,7 @@ from actors import begun, going, per_second
 from heavy_environment import spins_for
 from measure import interleave
 
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core import ray_cluster
 from tenfold.core.system import set_threads
@@ -49,7 +49,7 @@ def run_of(spins: int, where: str, ahead: int, num_envs: int = 1, learns: bool =
 class Watched:
     """A turn, with the share of a core that this process took for it."""
 
-    def __init__(self, place: QLearner, steps: int) -> None:
+    def __init__(self, place: OffPolicyLearner, steps: int) -> None:
         self.place, self.turn, self.shares = place, going(place, steps), []
 
     def __call__(self) -> int:
@@ -67,7 +67,7 @@ class Watched:
 def compare(cost: float, ahead: int, num_envs: int = 1, learns: bool = True) -> dict[str, Any]:
     spins = spins_for(cost * 1e-6) if cost else 0
     ours = {
-        where: QLearner(run_of(spins, where, ahead, num_envs, learns))
+        where: OffPolicyLearner(run_of(spins, where, ahead, num_envs, learns))
         for where in ("processes", "ray")
     }
     try:

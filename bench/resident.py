@@ -16,7 +16,7 @@ import torch
 from gpu_peers import PRECISIONS, jax_peer
 from measure import interleave, timed_row
 
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 
 SEEDS, CHECKED, TOLERANCE = (1, 132, 264), 150, 1e-4
@@ -44,8 +44,8 @@ def a_run(device: str, **more: Any) -> Run:
 def difference() -> float:
     """Of parameters and moments, after rounds of both engines from the same start."""
     early = AGENT | {"learning_starts": 100}
-    plain = QLearner(a_run("cpu", engine="plain", agent=early))
-    fast = QLearner(a_run("cuda", engine="resident", agent=early))
+    plain = OffPolicyLearner(a_run("cpu", engine="plain", agent=early))
+    fast = OffPolicyLearner(a_run("cuda", engine="resident", agent=early))
     for learner in (plain, fast):
         while learner.step < CHECKED:
             learner.round(CHECKED)
@@ -54,10 +54,10 @@ def difference() -> float:
 
 def resident_turn(seeds: int, precision: str) -> Callable[[], int]:
     """Items are steps of one seed: all seeds advance together."""
-    from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
+    from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
 
     base = a_run("cpu", engine="plain")
-    learners = [QLearner(replace(base, seed=seed)) for seed in range(seeds)]
+    learners = [OffPolicyLearner(replace(base, seed=seed)) for seed in range(seeds)]
     parts: list[Any] = [Seed(each.agent, each.replay, each.envs) for each in learners]
     group = ResidentSeeds(parts, "cuda", precision)
     group.send([0] * seeds, [0] * seeds)
@@ -72,7 +72,7 @@ def resident_turn(seeds: int, precision: str) -> Callable[[], int]:
 
 
 def eager_turn() -> Callable[[], int]:
-    learner = QLearner(a_run("cuda", engine="plain"))
+    learner = OffPolicyLearner(a_run("cuda", engine="plain"))
     while learner.step < STARTS + 100:
         learner.round(STARTS + 100)
 

@@ -17,7 +17,7 @@ import torch
 from eager_sac import EagerSAC
 from measure import row, timed_row
 
-from tenfold.algorithms.actor_critic import ActorCriticLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.system import Clock, set_threads
 
@@ -30,7 +30,7 @@ TURNS = 5
 RIVALS = {"Stable-Baselines3's SAC": [], "SBX's SAC": ["--package", "sbx"]}
 
 
-def ready(engine: str, batch: int, hidden: tuple[int, ...]) -> ActorCriticLearner:
+def ready(engine: str, batch: int, hidden: tuple[int, ...]) -> OffPolicyLearner:
     """A place whose memory holds transitions of random play."""
     agent = {
         "name": "sac",
@@ -42,21 +42,21 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...]) -> ActorCriticLearne
         "learning_starts": FILLED,
     }
     run = Run.of({"env": "tenfold/Pendulum-v1", "engine": engine, "agent": agent})
-    place = ActorCriticLearner(run)
+    place = OffPolicyLearner(run)
     place.warm_up()
     while place.step < FILLED:
         place.round(FILLED)
     return place
 
 
-def batch_of(place: ActorCriticLearner) -> dict[str, np.ndarray]:
+def batch_of(place: OffPolicyLearner) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
     b = place.replay.gather()
     names = ("obs", "action", "reward", "discount", "next_obs")
     return {name: getattr(b, name).copy() for name in names}
 
 
-def pairs_of(place: ActorCriticLearner, eager: EagerSAC) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def pairs_of(place: OffPolicyLearner, eager: EagerSAC) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Parameters of the eager program, each with our own of the same place: means and deviations
     are one layer here, two there."""
     actor, critics = eager.actor, [*eager.critics, *eager.targets]
@@ -71,7 +71,7 @@ def pairs_of(place: ActorCriticLearner, eager: EagerSAC) -> list[tuple[torch.Ten
     return [*found, (eager.log_alpha, place.agent.online.temperature.log)]
 
 
-def eager_like(place: ActorCriticLearner) -> EagerSAC:
+def eager_like(place: OffPolicyLearner) -> EagerSAC:
     agent = place.agent
     eager = EagerSAC(place.envs.layout.size, agent.actions.reals, agent.config.net.hidden, LR, TAU)
     with torch.no_grad():
@@ -80,9 +80,7 @@ def eager_like(place: ActorCriticLearner) -> EagerSAC:
     return eager
 
 
-def compared(
-    place: ActorCriticLearner, eager: EagerSAC
-) -> tuple[list[dict[str, np.ndarray]], float]:
+def compared(place: OffPolicyLearner, eager: EagerSAC) -> tuple[list[dict[str, np.ndarray]], float]:
     """The batches of twenty updates by both, and the largest difference of a parameter after
     them."""
     batches = []

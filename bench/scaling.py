@@ -20,12 +20,12 @@ from ray_actors import run_of
 
 from tenfold.actors.actor import sample_actor
 from tenfold.actors.ray_actor import packed
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import AHEAD_ON_RAY, Run
 from tenfold.core import ray_cluster
 from tenfold.core.registry import algorithm
 from tenfold.core.system import set_threads
-from tenfold.training.remote_pool import RayPool
+from tenfold.training.remote_pool import ClusterPool
 from tenfold.training.run_group import train_seeds
 
 COUNTS = (10, 100, 1_000)
@@ -60,7 +60,7 @@ def sizes() -> list[dict[str, Any]]:
 def calls(ahead: int, num_envs: int) -> dict[str, Any]:
     """Of two actors whose environments cost nothing, and a learner that only stores rows: what the
     driver does all day."""
-    place = QLearner(run_of(0, "ray", ahead, num_envs, learns=False))
+    place = OffPolicyLearner(run_of(0, "ray", ahead, num_envs, learns=False))
     pool: Any = place.pool
     taken, take_in = [0], pool.take_in
 
@@ -118,13 +118,13 @@ def looks(ray: Any) -> list[dict[str, Any]]:
 
 def seeds() -> dict[str, Any]:
     """The driver's processor time for a seed, and the bytes that come from it."""
-    came, spent, take, work = [0], [0.0, 0.0], RayPool.take, RayPool.run
+    came, spent, take, work = [0], [0.0, 0.0], ClusterPool.take, ClusterPool.run
 
-    def weighed(self: RayPool, errand: Any, parcel: Any) -> None:
+    def weighed(self: ClusterPool, errand: Any, parcel: Any) -> None:
         came[0] += sum(len(content) for _, _, content in parcel.files)
         take(self, errand, parcel)
 
-    def timed(self: RayPool, *given: Any) -> int:
+    def timed(self: ClusterPool, *given: Any) -> int:
         used, start = time.process_time(), time.perf_counter()
         try:
             return work(self, *given)
@@ -132,12 +132,12 @@ def seeds() -> dict[str, Any]:
             spent[:] = time.process_time() - used, time.perf_counter() - start
 
     run = Run.of({"env": "tenfold/CartPole-v1", "steps": SEED_STEPS, "where": "ray"})
-    RayPool.take, RayPool.run = weighed, timed  # type: ignore[method-assign]
+    ClusterPool.take, ClusterPool.run = weighed, timed  # type: ignore[method-assign]
     try:
         with tempfile.TemporaryDirectory() as folder:
             train_seeds(run, SEEDS, Path(folder) / "seeds", quiet=True)
     finally:
-        RayPool.take, RayPool.run = take, work  # type: ignore[method-assign]
+        ClusterPool.take, ClusterPool.run = take, work  # type: ignore[method-assign]
     cpu, wall = spent
     return {
         "seeds": SEEDS,

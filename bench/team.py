@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from measure import interleave, repeated, row, timed_row
 
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
-from tenfold.algorithms.dqn.team_choice import products
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn_team_engines import products
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.memory.replay_rows import FINAL, PENDING, STEP
 
@@ -85,9 +85,12 @@ def filled(config: DQN) -> tuple[Team, TeamReplay, Any]:
     )
 
 
-def engines_of(config: DQN) -> dict[str, PlainEngine | Apart]:
+def engines_of(config: DQN) -> dict[str, OffPolicyEngine | Apart]:
     """The same agents with the same memories, thrice."""
-    made = {"together": PlainEngine(*filled(config)), "apart": Apart(*filled(config), PlainEngine)}  # type: ignore[arg-type]
+    made = {
+        "together": OffPolicyEngine(*filled(config)),
+        "apart": Apart(*filled(config), OffPolicyEngine),
+    }  # type: ignore[arg-type]
     return made if config.frames > 1 else made | {"fused": Apart(*filled(config), FusedDQN)}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from measure import interleave, write
 
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.system import Clock, set_threads
@@ -26,7 +26,7 @@ AGENT = {
 }
 
 
-def rounds_of(place: QLearner) -> Callable[[], int]:
+def rounds_of(place: OffPolicyLearner) -> Callable[[], int]:
     def rounds() -> int:
         before = place.rounds
         while place.rounds < before + ROUNDS:
@@ -36,12 +36,14 @@ def rounds_of(place: QLearner) -> Callable[[], int]:
     return rounds
 
 
-def place_of(engine: str) -> QLearner:
-    return QLearner(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT}))
+def place_of(engine: str) -> OffPolicyLearner:
+    return OffPolicyLearner(
+        Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT})
+    )
 
 
 def laps_only() -> int:
-    """The clock's part of `QLearner.round` and of the plain engine."""
+    """The clock's part of `OffPolicyLearner.round` and of the plain engine."""
     clock = Clock()
     for _ in range(ROUNDS):
         clock.start()

@@ -14,8 +14,8 @@ import torch
 from eager_dqn import EagerDQN
 from measure import row
 
-from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.kernels.dqn import FusedDQN
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.system import Clock, set_threads
 from tenfold.engines.fused import WEIGHT
@@ -33,7 +33,9 @@ FILLED, LR = 10_000, 1e-3
 CHECKED, TOLERANCE = 20, 1e-4
 
 
-def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> QLearner:
+def ready(
+    engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]
+) -> OffPolicyLearner:
     """A place whose memory holds transitions of random play."""
     agent = {
         "lr": LR,
@@ -48,13 +50,15 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, A
         "learning_starts": FILLED,
         **options,
     }
-    place = QLearner(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent}))
+    place = OffPolicyLearner(
+        Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent})
+    )
     while place.step < FILLED:
         place.round(FILLED)
     return place
 
 
-def batch_of(place: QLearner) -> dict[str, np.ndarray]:
+def batch_of(place: OffPolicyLearner) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
     b = place.replay.gather()
     fused = isinstance(place.engine, FusedDQN)
@@ -69,7 +73,7 @@ def batch_of(place: QLearner) -> dict[str, np.ndarray]:
     }
 
 
-def eager_like(place: QLearner) -> EagerDQN:
+def eager_like(place: OffPolicyLearner) -> EagerDQN:
     config = place.agent.config
     eager = EagerDQN(
         place.envs.layout.size,
@@ -124,7 +128,7 @@ def updates_in_one_call() -> list[dict[str, Any]]:
     for count in (2, 4, 8, 64):
         together, singly = ready("fused", 32, (64, 64), {}), ready("fused", 32, (64, 64), {})
 
-        def calls(place: QLearner = singly, count: int = count) -> None:
+        def calls(place: OffPolicyLearner = singly, count: int = count) -> None:
             for _ in range(count):
                 place.engine.update(1, FILLED, clock)
 

@@ -20,7 +20,7 @@ class UsualExplorer(ExplorerAgent):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        size, (observations, actions) = self.config.window, (self.seen.shape[1], len(self.low))
+        size, (observations, actions) = self.config.window, (self.last_obs.shape[1], len(self.low))
         self.recent = {
             "y": torch.zeros(size, observations),
             "a": torch.zeros(size, actions),
@@ -44,8 +44,8 @@ class UsualExplorer(ExplorerAgent):
     @torch.no_grad()
     def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
         """Encodes the last `length` observations anew, and takes the last one."""
-        self.seen[:], self.begins = y, np.array(begins, np.bool_)
-        now = torch.from_numpy(self.seen).float()
+        self.last_obs[:], self.begins = y, np.array(begins, np.bool_)
+        now = torch.from_numpy(self.last_obs).float()
         before = self.recent["y"][
             max(self.config.window - self.config.length + 1, self.config.window - self.stored) :
         ].clone()
@@ -61,7 +61,7 @@ class UsualExplorer(ExplorerAgent):
     @torch.no_grad()
     def remember(self, action: np.ndarray) -> None:
         now = {
-            "y": torch.from_numpy(self.seen[0]).float(),
+            "y": torch.from_numpy(self.last_obs[0]).float(),
             "a": torch.from_numpy(action[0]),
             "begins": torch.tensor(bool(self.begins[0])),
         }

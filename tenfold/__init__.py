@@ -20,21 +20,26 @@ if TYPE_CHECKING:
     from tenfold import nets as nets
     from tenfold import ops as ops
     from tenfold.algorithms.custom import Algorithm as Algorithm
+    from tenfold.algorithms.custom import Draw as Draw
+    from tenfold.algorithms.custom import Metrics as Metrics
+    from tenfold.algorithms.custom import OffPolicy as OffPolicy
+    from tenfold.algorithms.custom import OffPolicySettings as OffPolicySettings
     from tenfold.algorithms.custom import Rollout as Rollout
-    from tenfold.algorithms.dqn.config import DQN as DQN
-    from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
-    from tenfold.algorithms.dqn.config import Categorical as Categorical
-    from tenfold.algorithms.dqn.config import Epsilon as Epsilon
-    from tenfold.algorithms.dqn.config import Hard as Hard
-    from tenfold.algorithms.dqn.config import Implicit as Implicit
-    from tenfold.algorithms.dqn.config import Noisy as Noisy
-    from tenfold.algorithms.dqn.config import Polyak as Polyak
-    from tenfold.algorithms.dqn.config import Prioritized as Prioritized
-    from tenfold.algorithms.dqn.config import Quantile as Quantile
-    from tenfold.algorithms.dqn.config import Uniform as Uniform
+    from tenfold.algorithms.custom import Transitions as Transitions
+    from tenfold.algorithms.dqn_settings import DQN as DQN
+    from tenfold.algorithms.dqn_settings import Boltzmann as Boltzmann
+    from tenfold.algorithms.dqn_settings import Categorical as Categorical
+    from tenfold.algorithms.dqn_settings import Epsilon as Epsilon
+    from tenfold.algorithms.dqn_settings import Hard as Hard
+    from tenfold.algorithms.dqn_settings import Implicit as Implicit
+    from tenfold.algorithms.dqn_settings import Noisy as Noisy
+    from tenfold.algorithms.dqn_settings import Polyak as Polyak
+    from tenfold.algorithms.dqn_settings import Prioritized as Prioritized
+    from tenfold.algorithms.dqn_settings import Quantile as Quantile
+    from tenfold.algorithms.dqn_settings import Uniform as Uniform
     from tenfold.algorithms.ppo_settings import PPO as PPO
-    from tenfold.algorithms.sac.config import SAC as SAC
-    from tenfold.algorithms.td3.config import TD3 as TD3
+    from tenfold.algorithms.sac_settings import SAC as SAC
+    from tenfold.algorithms.td3_settings import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
     from tenfold.config.files import named as named
     from tenfold.config.options import GRU as GRU
@@ -71,14 +76,14 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "algorithms.custom": "Algorithm Rollout",
+    "algorithms.custom": "Algorithm Draw Metrics OffPolicy OffPolicySettings Rollout Transitions",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
-    "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
+    "algorithms.dqn_settings": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
     "Prioritized Quantile Uniform",
     "algorithms.ppo_settings": "PPO",
-    "algorithms.sac.config": "SAC",
-    "algorithms.td3.config": "TD3",
+    "algorithms.sac_settings": "SAC",
+    "algorithms.td3_settings": "TD3",
     "config.agent": "AgentConfig",
     "config.files": "named",
     "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",
@@ -109,5 +114,5 @@ def __getattr__(name: str) -> Any:
         if answer := name_elsewhere(name):
             raise NoSuchName(f"tenfold has no {name}: {answer}.")
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(f"tenfold.{HOMES[name]}"), name)
-    return found
+    globals()[name] = value = getattr(import_module(f"tenfold.{HOMES[name]}"), name)
+    return value

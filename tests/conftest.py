@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from unpainted import DRAW, STREAMS
 
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.cli.main import main
 from tenfold.config.options import Net
 from tenfold.config.run import Run

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from tenfold.algorithms.dqn.config import (
+from tenfold.algorithms.dqn_settings import (
     DQN,
     Epsilon,
     Hard,

@@ -17,8 +17,8 @@ import pytest
 import tenfold as ten
 from tenfold.domains.dynamics.recording import read_recording
 from tenfold.domains.dynamics.recording_table import Selection
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -16,8 +16,8 @@ import torch
 import tenfold as ten
 from tenfold.core import registry
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
@@ -93,6 +93,78 @@ def test_its_seeds_are_trained_together(here: Callable[..., Any], tmp_path: Path
     assert done.returncode == 0, done.stderr
     one, other = (last_checkpoint(out / f"seed-{seed}")["agent.online"] for seed in (0, 1))
     assert one.shape == other.shape and not np.array_equal(one, other)
+
+
+def ddpg(**more: Any) -> ten.Run:
+    settings = {"name": "ddpg:DDPG", "learning_starts": 40, "batch_size": 16, "capacity": 500}
+    settings |= {"net": {"hidden": [16]}, "replay": "prioritized", "n_step": 2}
+    base = {"env": "Pendulum-v1", "steps": 160, "eval_every": 100, "log_every": 40}
+    return ten.Run.of({"agent": settings, "eval_episodes": 1, "checkpoint_every": 60} | base | more)
+
+
+def test_an_off_policy_algorithm_of_ones_own_trains_evaluates_loads_and_exports(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "own"
+    train(ddpg(), out, quiet=True)
+    rows = [row for row in read_rows(out / "metrics.jsonl") if row["kind"] == "train"]
+    assert rows[-1]["updates"] == 120
+    assert {"loss", "policy_loss", "td_error", "grad_norm", "lr", "noise"} <= set(rows[-1])
+    judged = json.loads(here("eval", out, "--episodes", "2", "--json").stdout)
+    obs = np.array([1, 0, 0.5], np.float32)
+    action = ten.load(out).act(obs)
+    assert judged["episodes"] == 2 and action.shape == (1,) and -2 <= action[0] <= 2
+    done = here("export", out, "--out", tmp_path / "policy.onnx")
+    assert done.returncode == 0, done.stderr
+    assert (out / "report.html").is_file() or here("report", out).returncode == 0
+
+
+def test_an_off_policy_run_resumed_is_one_that_never_stopped(tmp_path: Path) -> None:
+    train(ddpg(), tmp_path / "whole", quiet=True)
+    train(ddpg(steps=90), tmp_path / "cut", quiet=True)
+    resume(tmp_path / "cut", 160, quiet=True)
+    one, other = (last_checkpoint(tmp_path / name) for name in ("whole", "cut"))
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_its_actors_and_seeds_are_those_of_any_algorithm(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    for where in ("serial", "processes"):
+        train(ddpg(actors=2, where=where, ahead=0, steps=100), tmp_path / where, quiet=True)
+    one, other = (last_checkpoint(tmp_path / name) for name in ("serial", "processes"))
+    assert np.array_equal(one["agent.online"], other["agent.online"])
+    arguments = ["--env", "Pendulum-v1", "--steps", "60", "--agent.learning-starts", "30"]
+    arguments += ["--agent.net.hidden", "8", "--eval-every", "0", "--quiet", "--seeds", "2"]
+    done = here("train", "ddpg:DDPG", *arguments, "--out", tmp_path / "seeds")
+    assert done.returncode == 0, done.stderr
+    first, second = (last_checkpoint(tmp_path / f"seeds/seed-{seed}") for seed in (0, 1))
+    assert not np.array_equal(first["agent.online"], second["agent.online"])
+
+
+def test_an_off_policy_algorithm_does_what_td3_does_with_the_settings_of_ddpg() -> None:
+    """From the same parameters and batches: the critic's and the policy's step, and the targets."""
+    settings = {"learning_starts": 40, "batch_size": 16, "capacity": 500, "lr": 1e-3, "tau": 0.1}
+    settings |= {"net": {"hidden": [16]}}
+    run = {"env": "Pendulum-v1", "engine": "plain"}
+    like = {"name": "td3", "critics": 1, "policy_delay": 1, "smoothing": 0.0, "noise": 0.0}
+    td3 = make_learner(ten.Run.of(run | {"agent": settings | like}))
+    own = make_learner(ten.Run.of(run | {"agent": settings | {"name": "ddpg:DDPG", "noise": 0.0}}))
+    flat = td3.agent.online.flat
+    critics = td3.agent.online.places["critics"].start
+    with torch.no_grad():
+        for policy, critic in (("policy", "critic"), ("slow_policy", "slow_critic")):
+            for name, values in ((policy, flat[:critics]), (critic, flat[critics:])):
+                own.agent.online.flat[own.agent.place_of(getattr(own.agent.own, name))] = values
+    while td3.agent.updates < 30:
+        td3.round()
+        own.round()
+    # td3's loss is half the squared error; Adam does not see it, but for its offset
+    mine = own.agent.online.flat[own.agent.place_of(own.agent.own.critic)]
+    assert torch.allclose(mine, flat[critics:], atol=1e-5)
+    slow = own.agent.online.flat[own.agent.place_of(own.agent.own.slow_policy)]
+    assert torch.allclose(slow, td3.agent.target.flat[:critics], atol=1e-5)
 
 
 @pytest.mark.parametrize(

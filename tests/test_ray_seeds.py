@@ -20,7 +20,7 @@ from tenfold.core.errors import UserError
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import read_settings
 from tenfold.training import remote_pool as cluster_module
-from tenfold.training.remote_pool import ATTEMPTS, RayPool, needs
+from tenfold.training.remote_pool import ATTEMPTS, ClusterPool, needs
 from tenfold.training.remote_run import DeltaPacker, FileSyncer, FolderDelta, unpack
 from tenfold.training.run_group import resume_seeds, train_seeds
 from tenfold.training.sweep import sweep
@@ -79,10 +79,10 @@ def test_runs_on_a_machine_that_is_lost_end_as_if_it_were_not(
     """It goes when a checkpoint has come, and another one joins the cluster."""
     run = small_run({"every": 1}, steps=3000, engine="plain", checkpoint_every=250, eval_every=1500)
     here = train_seeds(run, 4, tmp_path / "here", quiet=True)
-    apply, machines, resumed = RayPool.apply, [*cluster.worker_nodes], []
+    apply, machines, resumed = ClusterPool.apply, [*cluster.worker_nodes], []
     used: set[str] = set()
 
-    def take_and_strike(self: RayPool, running: Any, delta: FolderDelta) -> None:
+    def take_and_strike(self: ClusterPool, running: Any, delta: FolderDelta) -> None:
         apply(self, running, delta)
         used.add(running.where)
         steps = [checkpoint_steps(tmp_path / "there" / f"seed-{seed}") for seed in range(4)]
@@ -91,14 +91,14 @@ def test_runs_on_a_machine_that_is_lost_end_as_if_it_were_not(
             with ray_cluster.on_loopback():
                 cluster.add_node(**NODE)
 
-    send = RayPool.send
+    send = ClusterPool.send
 
-    def send_and_note(self: RayPool, running: Any) -> None:
+    def send_and_note(self: ClusterPool, running: Any) -> None:
         resumed.extend([checkpoint_steps(Path(running.task[1]))] if running.attempts > 1 else [])
         send(self, running)
 
-    monkeypatch.setattr(RayPool, "apply", take_and_strike)
-    monkeypatch.setattr(RayPool, "send", send_and_note)
+    monkeypatch.setattr(ClusterPool, "apply", take_and_strike)
+    monkeypatch.setattr(ClusterPool, "send", send_and_note)
     remote = train_seeds(on_ray(run, cluster), 4, tmp_path / "there", quiet=True)
     assert len(machines) == 2 and len(resumed) == 1 and resumed[0][-1] > 0
     assert len(used) == 4  # the one that joined, too
@@ -140,9 +140,9 @@ def test_ctrl_c_saves_the_runs_on_all_machines(
     cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_run(steps=10**8, checkpoint_every=10**7, eval_every=10**7)
-    apply, began = RayPool.apply, []
+    apply, began = ClusterPool.apply, []
 
-    def take_and_call(self: RayPool, running: Any, delta: FolderDelta) -> None:
+    def take_and_call(self: ClusterPool, running: Any, delta: FolderDelta) -> None:
         apply(self, running, delta)
         rows = any(name == "metrics.jsonl" for name, _, _ in delta.files)
         if rows and running.name not in began:
@@ -150,7 +150,7 @@ def test_ctrl_c_saves_the_runs_on_all_machines(
             if len(began) == 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(RayPool, "apply", take_and_call)
+    monkeypatch.setattr(ClusterPool, "apply", take_and_call)
     found = train_seeds(on_ray(run, cluster), 4, tmp_path / "s", quiet=True)
     assert found.interrupted == signal.SIGINT
     assert all(found.saved[f"seed {seed}"] > 0 for seed in began) and len(found.saved) <= 3
@@ -163,14 +163,14 @@ def test_a_cluster_whose_head_is_gone_ends_with_a_sentence(
     with ray_cluster.on_loopback():
         head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
         made = Cluster(initialize_head=True, head_node_args=head)
-    apply, killed = RayPool.apply, []
+    apply, killed = ClusterPool.apply, []
 
-    def take_and_strike(self: RayPool, running: Any, delta: FolderDelta) -> None:
+    def take_and_strike(self: ClusterPool, running: Any, delta: FolderDelta) -> None:
         apply(self, running, delta)
         if not killed and checkpoint_steps(tmp_path / "s" / "seed-0")[-1:] > [0]:
             killed.append(made.head_node.kill_gcs_server(check_alive=False))
 
-    monkeypatch.setattr(RayPool, "apply", take_and_strike)
+    monkeypatch.setattr(ClusterPool, "apply", take_and_strike)
     run = small_run(steps=10**8, checkpoint_every=1000, eval_every=10**7)
     try:
         with pytest.raises(UserError, match=r"The head of the Ray cluster .*`tenfold resume .*/s`"):
@@ -224,7 +224,7 @@ class Nothing:
 
 def pool_without_ray(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(cluster_module, "require_ray", Nothing)
-    pool: Any = RayPool(print, Tasks(), say=lambda words: None)
+    pool: Any = ClusterPool(print, Tasks(), say=lambda words: None)
     monkeypatch.setattr(pool, "send", lambda running: pool.ray.sent.append(running))
     return pool
 

@@ -22,13 +22,13 @@ from tenfold.config.search import Choices, Interval, drawn_run, parse_search, se
 from tenfold.core.errors import UserError
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import interquartile_mean, together
-from tenfold.runs.sweep import SweepFolder, outcomes_of
+from tenfold.runs.sweep_folder import SweepFolder, outcomes_of
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
 from tenfold.training.loop import train
 from tenfold.training.study import open_study
 from tenfold.training.sweep import resume_sweep, sweep, verdict, with_evaluations
-from tenfold.training.trials import Trials, rungs_of
+from tenfold.training.trials import Trials, pruning_steps
 from tenfold.training.worker_pool import Pool, Tasks
 
 SPACES = [
@@ -161,14 +161,14 @@ def test_a_seed_of_a_trial_is_the_run_it_would_be_alone(swept: Any, tmp_path: Pa
     """Though it was stopped at each rung."""
     run = SeedsFolder.open(swept.path / "trial-1").run_of(2)
     alone = train(run, tmp_path / "alone", quiet=True)
-    assert rungs_of(run, "median") == [200, 400, 600]
+    assert pruning_steps(run, "median") == [200, 400, 600]
     assert contents(alone.path) == contents(swept.path / "trial-1" / "seed-2")
 
 
 def test_the_winner_and_the_default_are_told_on_the_same_held_out_seeds(
     swept: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tenfold.cli.sweep import finish_sweep
+    from tenfold.cli.search_command import finish_sweep
 
     for name in swept.found["confirmed"]:
         folder = SeedsFolder.open(swept.path / name)
@@ -291,19 +291,19 @@ def test_a_trial_is_pruned_by_the_interquartile_mean_and_not_by_the_mean(
 
 
 def trials_plan() -> Any:
-    from tenfold.runs.sweep import Plan
+    from tenfold.runs.sweep_folder import SweepPlan
 
-    return Plan({"agent.lr": "log(1e-4, 1e-2)"}, 6, (0, 1, 2, 3), (), "median")
+    return SweepPlan({"agent.lr": "log(1e-4, 1e-2)"}, 6, (0, 1, 2, 3), (), "median")
 
 
 def test_rungs_are_evaluations_and_not_too_many(small_run: Callable[..., Run]) -> None:
-    assert rungs_of(small_run(steps=600, eval_every=200), "median") == [200, 400, 600]
-    assert rungs_of(small_run(steps=650, eval_every=200), "median") == [200, 400, 650]
-    assert rungs_of(small_run(steps=200, eval_every=200), "median") == [200]
-    many = rungs_of(small_run(steps=100_000, eval_every=1_000), "hyperband")
+    assert pruning_steps(small_run(steps=600, eval_every=200), "median") == [200, 400, 600]
+    assert pruning_steps(small_run(steps=650, eval_every=200), "median") == [200, 400, 650]
+    assert pruning_steps(small_run(steps=200, eval_every=200), "median") == [200]
+    many = pruning_steps(small_run(steps=100_000, eval_every=1_000), "hyperband")
     assert many == [*range(10_000, 100_001, 10_000)]
     # nobody waits where nothing is pruned
-    assert rungs_of(small_run(steps=600, eval_every=200), "none") == [600]
+    assert pruning_steps(small_run(steps=600, eval_every=200), "none") == [600]
 
 
 @pytest.mark.parametrize(

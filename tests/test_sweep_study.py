@@ -22,7 +22,7 @@ from tenfold.runs.metrics import outcome
 from tenfold.runs.report import trials_table, write_sweep_report
 from tenfold.runs.reporter import parallel_coordinates, score_text
 from tenfold.runs.statistics import pooled
-from tenfold.runs.sweep import Plan, SweepFolder
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.training import study as study_module
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
@@ -36,8 +36,8 @@ SEEDS = (0, 1, 2, 3)
 OUTCOMES = [(None, 200.0), (1.0, 1.0), (0.5, 90.0), (1.0, -3.0), (None, 210.0), (0.0, 205.0)]
 
 
-def plan_of(trials: int, pruner: str = "none") -> Plan:
-    return Plan(SEARCH, trials, SEEDS, (), pruner)
+def plan_of(trials: int, pruner: str = "none") -> SweepPlan:
+    return SweepPlan(SEARCH, trials, SEEDS, (), pruner)
 
 
 def played(
@@ -96,7 +96,7 @@ def ranked(ranked_once: Path, tmp_path: Path) -> SweepFolder:
 def trained_once(small_run: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep of one trial and one seed, whose run is at its end and was not yet looked at."""
     path = tmp_path_factory.mktemp("trained") / "s"
-    folder = SweepFolder.create(path, small_run(), Plan(SEARCH, 1, (0,), (), "none"))
+    folder = SweepFolder.create(path, small_run(), SweepPlan(SEARCH, 1, (0,), (), "none"))
     wanted = searches(folder.run, SEARCH)
     tasks = Trials(folder, open_study(folder, wanted), wanted, Display("", 0, 0, quiet=True))
     task = tasks.next()

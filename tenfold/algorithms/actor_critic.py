@@ -1,7 +1,7 @@
 """What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
 to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -9,23 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import (
-    FlatAgent,
-    Tensors,
-    mask_rows,
-    numpy_of,
-    refuse_empty,
-    refuse_state,
-)
-from tenfold.algorithms.replay_learner import ReplayLearner
+from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
-from tenfold.core.protocols import EnvSpec, Policy
+from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import BoundedActions, DiscreteActions
-from tenfold.engines.actor_critic import ActorCriticLockstep
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
@@ -39,10 +30,11 @@ ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
 class ActorCriticAgent(FlatAgent):
     """Online and target networks, Adam's moments, the count of updates."""
 
-    tells: tuple[str, ...] = ()  # of the policy's loss, besides itself
+    # of an update; a policy may have more to say of its loss
+    metric_names: tuple[str, ...] = ("critic_loss", "q", "td_error", "grad_norm", "actor_loss")
     delay = 1  # updates of the critics to one of the policy
     # what an update draws beside its batch, a row an item, and the purposes
-    beside: Mapping[str, Purpose] = MappingProxyType({})
+    extra_noise: Mapping[str, Purpose] = MappingProxyType({})
     actor_parts: tuple[str, ...] = (ACTOR,)  # that the policy's loss is about
 
     def __init__(
@@ -197,25 +189,50 @@ class ActorCriticAgent(FlatAgent):
         `state` is for agents that remember.
         """
         refuse_state(state)
-        if isinstance(obs, torch.Tensor):
-            return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask), sample)).to(obs.device)
-        if sample and not self.config.can_sample:
+        if not sample:
+            return self.act_by(self.greedy, obs, mask)
+        if not self.config.can_sample:
             raise UserError(f"Actions of {self.config.name} cannot be drawn: its policy is greedy.")
-        rows, single = self.layout.rows_of(obs)
-        mask = mask_rows(self.mask_form, self.layout, obs, mask, () if single else (len(rows),))
-        refuse_empty(self.mask_form, mask)
-        found = self.sampled(rows, mask, self.sampled_rows) if sample else self.greedy(rows, mask)
-        self.sampled_rows += sample * len(rows)
-        if not single:
-            return found
-        return found[0] if self.actions.reals else int(found[0])
+        first = self.sampled_rows
+
+        def draw(rows: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+            self.sampled_rows = first + len(rows)
+            return self.sampled(rows, mask, first)
+
+        return self.act_by(draw, obs, mask)
 
     # learning
 
-    def draw_beside(self, items: int) -> Tensors:
+    def minibatches(self, rows: Tensors, send: Any, whole: bool) -> Iterator[tuple[Tensors]]:
+        """What `update` is given: a batch is learned from as a whole. `send` brings rows to the
+        device."""
+        yield (send(rows),)
+
+    def update(
+        self, minibatches: Iterable[tuple[Tensors]], optimiser: Any
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """One gradient update: first the critics learn, then, every `delay` updates, the policy by
+        what they say now, and the target networks follow. Returns every item's TD error, and the
+        metrics."""
+        ((batch,),) = minibatches
+        loss, errors, q = optimiser.descend_parts(self.critic_loss, batch, (CRITICS,))
+        policy: list[torch.Tensor] = []
+        if optimiser.policy_due:
+            policy = optimiser.descend_parts(self.actor_loss, batch, self.actor_parts, self.delay)
+            optimiser.follow()
+        # means are over all updates, and these come rarer
+        rarer = [self.delay * value for value in policy]
+        metrics = [loss, q, errors.mean(), optimiser.gradient_norm(), *rarer]
+        return errors, [torch.stack(metrics)]
+
+    def target_share(self, number: int) -> float:
+        """How far the target networks move towards the online ones after update `number`."""
+        return self.config.tau
+
+    def draw_for(self, items: int) -> Tensors:
         """Normal numbers for the next update's batch."""
         reals, found = self.actions.reals, {}
-        for name, purpose in self.beside.items():
+        for name, purpose in self.extra_noise.items():
             size = items * reals
             noise = np.empty(size, np.float32)
             fill_normal(self.keys[purpose], self.updates * size, noise)
@@ -264,37 +281,3 @@ class ActorCriticAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
-
-
-class ActorCriticLearner(ReplayLearner):
-    """Rounds of sac and td3."""
-
-    agent: ActorCriticAgent
-
-    def make_lockstep(self, every: int) -> ActorCriticLockstep:
-        return ActorCriticLockstep(self.engine, every)
-
-
-def check_spec(run: Run, spec: EnvSpec) -> None:
-    """Refuses what these agents cannot read, whatever their actions."""
-    agent: Any = run.agent
-    if spec.layout.graph:
-        raise EnvironmentFault(
-            f"{run.env} has graphs as observations, which agent {agent.name} cannot read: train "
-            "ppo."
-        )
-    if agent.net.module:
-        raise ConfigError(
-            "agent.net.module", f"= {agent.net.module} is for dqn and ppo: {agent.name} has none."
-        )
-    if run.share and spec.agents == 1:
-        raise ConfigError(
-            "share",
-            f"= true is for worlds of several agents, and {run.env} has one: leave it out.",
-        )
-    if spec.agents > 1 and not run.share:
-        raise ConfigError(
-            "share",
-            f"= false means a network for each of the {spec.agents} agents of {run.env}, which "
-            f"{agent.name} does not have: set --share, one for all.",
-        )

@@ -2,6 +2,7 @@
 of updates, and what of it is published, saved and loaded."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -81,6 +82,30 @@ class FlatAgent(OtherWords):
         drawn = (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)
         own.keys = self.keys | {purpose: key(self.seed, purpose, address) for purpose in drawn}
         return own
+
+    # acting
+
+    @property
+    def input_layout(self) -> ObsLayout:
+        """How what the network sees lies in arrays."""
+        return self.layout
+
+    def act_by(
+        self, choose: Callable[[np.ndarray, np.ndarray | None], np.ndarray], obs: Any, mask: Any
+    ) -> Any:
+        """What `choose` gives for encoded rows and their masks, for one observation or a batch of
+        them: NumPy in, NumPy out; torch in, torch out."""
+        if isinstance(obs, torch.Tensor):
+            actions = self.act_by(choose, numpy_of(obs), numpy_of(mask))
+            return torch.as_tensor(actions).to(obs.device)
+        rows, single = self.input_layout.rows_of(obs)
+        batch = () if single else (len(rows),)
+        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch, self.masked)
+        refuse_empty(self.mask_form, allowed)
+        actions = choose(rows, allowed)
+        if not single:
+            return actions
+        return actions[0] if self.actions.reals else int(actions[0])
 
     # running statistics of observations
 

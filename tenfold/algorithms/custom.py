@@ -14,7 +14,9 @@
             return self.step(loss)
 
 `tenfold train my_module:Reinforce --env CartPole-v1` trains it. Flags and help for its settings,
-evaluation, checkpoints, exact resume, seeds, actors, the report and the metrics come with it.
+evaluation, checkpoints, exact resume, seeds, actors, the report and the metrics come with it. One
+that learns from a replay memory derives from `OffPolicy`, and writes `update(batch)` in place of
+`round(rollout)`.
 """
 
 from collections.abc import Mapping
@@ -25,13 +27,14 @@ import numpy as np
 import torch
 
 from tenfold.config.agent import AgentConfig
-from tenfold.config.options import value_at
+from tenfold.config.options import ActorCriticConfig, value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 
 if TYPE_CHECKING:
     from tenfold.algorithms.custom_learner import CustomActing, CustomAgent, CustomLearner
+    from tenfold.algorithms.custom_off_policy import CustomOffPolicyAgent
     from tenfold.config.run import Run
     from tenfold.envs.adapter import Environments
 
@@ -129,6 +132,57 @@ class Algorithm:
         return CustomFamily(cls, name)
 
 
+@dataclass(frozen=True)
+class Transitions:
+    """A batch of B transitions from the replay memory, as tensors [B, …].
+
+    `reward` is the sum of n_step discounted rewards, `discount` what the value of `next_obs` counts
+    for: γⁿ, 0 where the episode terminated, never at a time limit. `weight` corrects for
+    priorities; else it is 1.
+    """
+
+    obs: torch.Tensor
+    action: torch.Tensor
+    reward: torch.Tensor
+    discount: torch.Tensor
+    next_obs: torch.Tensor
+    weight: torch.Tensor
+
+
+class OffPolicySettings(ActorCriticConfig, AgentConfig):
+    """The settings of a custom off-policy algorithm, which derive from it: batches, the
+    replay memory, when updates are made, the learning rate."""
+
+
+class OffPolicy(Algorithm):
+    """Derive from it, and write `config`, `build`, `act` and `update`. Actions are 0 … n − 1, or
+    numbers from −1 to 1, which are scaled to the environment's bounds; until learning starts they
+    are uniformly random."""
+
+    config: type[AgentConfig] = OffPolicySettings
+    agent: "CustomOffPolicyAgent"  # type: ignore[assignment]
+
+    def update(self, batch: Transitions) -> Metrics:
+        """Learns from a batch; returns numbers for the log, and as `td_error` [B] what priorities
+        are made of. Torch's random numbers are seeded."""
+        raise NotImplementedError("write it")
+
+    def step(self, loss: torch.Tensor, *modules: Any, **more: float | torch.Tensor) -> Metrics:
+        """A step of Adam by a loss, for these networks alone (none: for all), all others as they
+        are: settings.lr, clipped by settings.clip_norm if there is one."""
+        return {"loss": loss.detach(), "grad_norm": self.agent.learn(loss, modules), **more}
+
+    @torch.no_grad()
+    def follow(self, target: Any, online: Any, tau: float) -> None:
+        """A target network moves towards a learned one: θ' ← θ' + τ(θ − θ')."""
+        flat, place = self.agent.online.flat, self.agent.place_of
+        flat[place(target)].lerp_(flat[place(online)], tau)
+
+    @classmethod
+    def family(cls, name: str) -> "CustomOffPolicyFamily":  # type: ignore[override]
+        return CustomOffPolicyFamily(cls, name)
+
+
 class CustomFamily(protocols.Algorithm):
     """A custom algorithm as the registry has algorithms: how the parts of a run are made."""
 
@@ -162,3 +216,38 @@ class CustomFamily(protocols.Algorithm):
         from tenfold.algorithms.custom_learner import CustomActing
 
         return CustomActing(agent, envs)
+
+
+class CustomOffPolicyFamily(protocols.Algorithm):
+    """The same for an off-policy one."""
+
+    def __init__(self, kind: type[OffPolicy], name: str) -> None:
+        self.kind, self.name, self.config = kind, name, kind.config
+
+    def make_agent(self, run: "Run", spec: EnvSpec) -> "CustomOffPolicyAgent":
+        from tenfold.algorithms.custom_off_policy import CustomOffPolicyAgent
+        from tenfold.algorithms.off_policy_settings import check_spec
+
+        check_spec(run, spec)
+        return CustomOffPolicyAgent(self.kind(), run, spec)
+
+    def exported(self, agent: "CustomOffPolicyAgent", sample: bool) -> Any:
+        from tenfold.algorithms.custom_off_policy import CustomOffPolicyModule
+
+        return CustomOffPolicyModule(agent, sample)
+
+    def make_learner(self, run: "Run") -> protocols.Learner:
+        from tenfold.algorithms.off_policy import OffPolicyLearner
+
+        return OffPolicyLearner(run)
+
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
+        from tenfold.algorithms.custom_off_policy import actions_of
+
+        reals, lanes = actions_of(envs.action_space, run.env, self.name).reals, envs.num_envs
+        return {"action": ((lanes, reals), "float32") if reals else ((lanes,), "int64")}
+
+    def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> Any:
+        from tenfold.algorithms.off_policy import OffPolicyActing
+
+        return OffPolicyActing(agent, envs)

@@ -225,8 +225,8 @@ class PlainPPO(AutogradEngine):
         self.start_states = torch.from_numpy(rollout.start_states).flatten(0, 1)
         self.extra_rows: Tensors = {}  # found once a phase, by the policy that acted
         self.staging = Staging(agent.device)
-        parts, count = rollout.minibatches, rollout.order.size
-        self.bounds = [count * part // parts for part in range(parts + 1)]
+        count, size = rollout.minibatches, rollout.order.size
+        self.bounds = [size * part // count for part in range(count + 1)]
         self.components = ComponentRecord(agent, rollout, envs) if envs.component_names else None
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
@@ -284,15 +284,15 @@ class PlainPPO(AutogradEngine):
     def learn(self, first: int, last: int, step: int) -> bool:
         """Updates number first … last − 1 of the phase; False where the policy has moved far enough
         and the phase ends."""
-        agent, target_kl, parts = self.agent, self.agent.config.target_kl, self.rollout.minibatches
+        agent, target_kl, count = self.agent, self.agent.config.target_kl, self.rollout.minibatches
         for number in range(first, last):
-            part = number % parts
+            part = number % count
             if part == 0:
                 shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
                 agent.count[1] += 1
                 self.epoch_kl = 0.0
-            self.epoch_kl += self.update_once(part, step) / parts
-            if target_kl and part == parts - 1 and self.epoch_kl > target_kl:
+            self.epoch_kl += self.update_once(part, step) / count
+            if target_kl and part == count - 1 and self.epoch_kl > target_kl:
                 return False
         return True
 

@@ -52,8 +52,8 @@ class GraphPPO(Captured, PlainPPO):
         # of counterfactual baselines
         self.static: Tensors = {}
         if agent.online.critic is not None:
-            parts = (count, len(agent.actions.sizes))
-            self.static = {n: torch.zeros(parts, device=device) for n in ("advantage", "log_p")}
+            size = (count, len(agent.actions.sizes))
+            self.static = {n: torch.zeros(size, device=device) for n in ("advantage", "log_p")}
         self.most = max(1, MOST // rollout.sequence_length)  # minibatches of a graph
         self.row_indices = rollout.rows_of(np.arange(rollout.order.size)).reshape(
             rollout.sequence_length, -1
@@ -111,20 +111,20 @@ class GraphPPO(Captured, PlainPPO):
             own.copy_(self.extra_rows[name])
 
     def learn(self, first: int, last: int, step: int) -> bool:
-        agent, parts, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
+        agent, count, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
         lr = value_at(agent.config.lr, step)
         while first < last:
-            part = first % parts
+            part = first % count
             if part == 0:
                 shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
                 agent.count[1] += 1
                 self.far.zero_()
-            now = at_once(min(parts - part, last - first), self.most)
+            now = at_once(min(count - part, last - first), self.most)
             self.send_order(part, now, lr)
             self.replay_graph("learn", self.sent, self.minibatches(now), now)
             agent.updates += now
             first += now
-            if target_kl and part + now == parts and float(self.far) > target_kl:
+            if target_kl and part + now == count and float(self.far) > target_kl:
                 return False
         return True
 
@@ -211,19 +211,19 @@ class GraphPPO(Captured, PlainPPO):
 
     def minibatch_there(self, k: int) -> Tensors:
         sent, rows = self.sent.there[k], self.phase.there[0] | self.static
-        found = {
+        batch = {
             name: value.index_select(0, sent["index"])
             for name, value in rows.items()
             if name not in INPUTS
         }
-        numbers = found.pop("numbers")
+        numbers = batch.pop("numbers")
         for name, (start, end) in self.columns.items():
-            own = numbers[:, start:end]
+            columns = numbers[:, start:end]
             flat = self.rows[name].dim() == 1 and name not in ("log_p", "advantage")
-            found.setdefault(name, own.squeeze(1) if flat else own)
+            batch.setdefault(name, columns.squeeze(1) if flat else columns)
         if self.uneven:
-            found["weight"] = found["weight"] * sent["there"]
-        return found | {"obs": self.input_there(k)}
+            batch["weight"] = batch["weight"] * sent["there"]
+        return batch | {"obs": self.input_there(k)}
 
     def input_there(self, k: int) -> Any:
         """What the network is given of minibatch number k."""
@@ -278,17 +278,17 @@ class GraphPPO(Captured, PlainPPO):
     @torch.no_grad()
     def act_there(self) -> None:
         """Acting as it is recorded."""
-        given, results = self.acting[0].there[0], self.acting[1]
-        obs, agent = self.agent.to_net(given["rows"]), self.learning
+        inputs, results = self.acting[0].there[0], self.acting[1]
+        obs, agent = self.agent.to_net(inputs["rows"]), self.learning
         acted = agent.distribution.act(
-            obs, given["state"], given.get("mask"), given["u"], given["noise"]
+            obs, inputs["state"], inputs.get("mask"), inputs["u"], inputs["noise"]
         )
-        for there, value in zip(results.values(), acted, strict=False):
-            there.copy_(value, non_blocking=True)
+        for result, value in zip(results.values(), acted, strict=False):
+            result.copy_(value, non_blocking=True)
 
     @torch.no_grad()
     def value_there(self) -> None:
-        given, results = self.acting[0].there[0], self.acting[1]
-        obs = self.agent.to_net(given["rows"])
-        values = self.agent.online.values(obs, given["state"])
+        inputs, results = self.acting[0].there[0], self.acting[1]
+        obs = self.agent.to_net(inputs["rows"])
+        values = self.agent.online.values(obs, inputs["state"])
         results["value"].copy_(values, non_blocking=True)

@@ -54,12 +54,12 @@ class PolicyInference:
         actions, or those of `draws`."""
         if state is None:
             state = np.zeros((len(rows), self.state_size), np.float32)
-        before, *given = self.tensors(state, *(draws or ()))
+        before, *numbers = self.tensors(state, *(draws or ()))
         with torch.no_grad(), refusals_to_user():
             obs, allowed = self.to_net(self.normalised(rows)), self.mask_of(mask)
             policy = self.distribution
             chosen, real, after = (
-                policy.sampled(obs, before, allowed, *given)
+                policy.sampled(obs, before, allowed, *numbers)
                 if draws
                 else policy.greedy(obs, before, allowed)
             )

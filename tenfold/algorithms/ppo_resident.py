@@ -3,21 +3,23 @@ one CUDA graph of small launches spread over the whole GPU; one agent with thous
 environments, or hundreds of seeds side by side.
 
 What a run holds on the host stays as it is for every engine; the GPU works on a copy of it
-(`resident_seeds`), which comes back before anything is saved.
+(`resident_ppo_seeds`), which comes back before anything is saved.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.config.run import Run
 from tenfold.engines.choose import why_not_layers
 from tenfold.engines.resident import why_not_resident
-from tenfold.engines.together import Group, TogetherEngine
+from tenfold.engines.together import TogetherEngine
 
 
 class ResidentPPO(TogetherEngine, PlainPPO):
     """Runs whole phases by launches."""
+
+    seeds_home = "tenfold.algorithms.kernels.resident_ppo_seeds:ResidentPolicies"
+    memory = "rollout"
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
@@ -36,20 +38,3 @@ class ResidentPPO(TogetherEngine, PlainPPO):
         super().prepare(run)
         self.precision = run.precision
         self.words = f"whole phases as one CUDA graph, products in {run.precision}"
-
-    @classmethod
-    def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
-        from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
-
-        seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
-        first = learners[0]
-        held = ResidentPolicies(seeds, str(first.agent.device), first.engine.precision, of)
-        return Group(learners, held)
-
-    @classmethod
-    def bytes_each(cls, learner: Any) -> int:
-        from tenfold.algorithms.kernels.resident_ppo_seeds import Seed, room_of, shape_of
-        from tenfold.engines.device import bytes_of
-
-        seed = Seed(learner.agent, learner.rollout, learner.envs)
-        return bytes_of(seed.agent, room_of(seed, shape_of(seed, 1, "fp32")))

@@ -17,8 +17,8 @@ OUTPUT_ROWS = 512  # of one forward pass over a rollout of graphs
 @torch.no_grad()
 def old_outputs(agent: Any, rows: torch.Tensor) -> torch.Tensor:
     """The network's output for all rows of a phase, before it learns."""
-    parts = rows.split(OUTPUT_ROWS)
-    return torch.cat([agent.online(agent.to_net(part))[0] for part in parts])
+    chunks = rows.split(OUTPUT_ROWS)
+    return torch.cat([agent.online(agent.to_net(chunk))[0] for chunk in chunks])
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
-"""Settings as flags: one for each, help for those of the agent in question, an answer for other
-people's names of them. Also what several commands read from their command lines, and how they print
-tables."""
+"""Settings as flags: one for each, help for those of the agent in question, suggestions for other
+libraries' names. Also arguments that several commands share, and tables in the terminal."""
 
 import argparse
 import sys
@@ -9,7 +8,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tenfold.config.agent import FieldSpec, alias_of, field_specs, misspelled_alias
+from tenfold.config.agent import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
 from tenfold.config.run import Run
@@ -21,9 +20,9 @@ PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no name
 
 
 def add_run(parser: argparse.ArgumentParser, archive: bool = False) -> None:
-    words = "the run's folder or archive" if archive else "the run's folder"
+    description = "the run's folder or archive" if archive else "the run's folder"
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help=f"{words} (the latest below runs/ by default)"
+        "run", nargs="?", metavar="RUN", help=f"{description} (the latest below runs/ by default)"
     )
 
 
@@ -35,23 +34,23 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_run(given: str | None) -> Path:
+def chosen_run(run: str | None) -> Path:
     """The run named, or the latest: the one started last, or where that is gone or unknown the one
     written to last."""
-    from tenfold.runs.files import RUNS, latest, settled
     from tenfold.runs.folder import is_seeds, runs_below
+    from tenfold.runs.storage import RUNS, latest, resolve_latest
 
-    if given:
-        return settled(Path(given))
+    if run:
+        return resolve_latest(Path(run))
     if path := latest():
         return path
-    found = runs_below(RUNS)
-    if not found:
+    runs = runs_below(RUNS)
+    if not runs:
         raise UserError(
             "There is no run below runs/: name a run's folder, or start one with `tenfold train "
             "cartpole`."
         )
-    return found[0].parent if is_seeds(found[0].parent) else found[0]
+    return runs[0].parent if is_seeds(runs[0].parent) else runs[0]
 
 
 def whole_number(text: str, flag: str, least: int, most: int = 2**63 - 1) -> int:
@@ -92,20 +91,20 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message[:1].upper()}{message[1:]} (see {self.prog} --help).")
 
-    def understand(self, given: Sequence[str]) -> argparse.Namespace:
+    def understand(self, argv: Sequence[str]) -> argparse.Namespace:
         """`parse_args`, but with the right flag for one that is unknown."""
-        found, unknown = self.parse_known_args(given)
+        arguments, unknown = self.parse_known_args(argv)
         if unknown:
             known = [
-                flag for action in self.deepest(given)._actions for flag in action.option_strings
+                flag for action in self.deepest(argv)._actions for flag in action.option_strings
             ]
             flag = unknown[0].split("=")[0]
             if not flag.startswith("-"):
                 raise UserError(f"{flag} was not expected here (see {self.prog} --help).")
             raise UserError(
-                f"{flag} is not a flag of this command{meant_by(flag, known, run_in(given))}."
+                f"{flag} is not a flag of this command{meant_by(flag, known, run_in(argv))}."
             )
-        return found
+        return arguments
 
     def deepest(self, args: Sequence[str]) -> argparse.ArgumentParser:
         """The parser of the command in `args`."""
@@ -121,10 +120,10 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
     mine, everyones = specs_for(run), specs_for(None)
     for specs in (mine, everyones):
-        there = {spec.flag: spec for spec in specs if spec.flag in known}
-        same = [own for own, spec in there.items() if spec.path.split(".")[-1] == word]
-        if found := alias_of(there, word) or (f": write {' or '.join(same)}" if same else ""):
-            return found
+        if suggestion := meaning_of(
+            {spec.flag: spec for spec in specs if spec.flag in known}, word
+        ):
+            return suggestion
         if word in MIGRATION_HINTS:
             return f": {MIGRATION_HINTS[word]}"
     known_specs = {spec.flag: spec for spec in mine if spec.flag in known}
@@ -134,10 +133,10 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     return nearest(flag, [one for one in known if one not in others])
 
 
-def run_in(given: Sequence[str]) -> Run | None:
+def run_in(argv: Sequence[str]) -> Run | None:
     """The run that a command line means, by an agent's name, a preset or a file; None where it
     names none."""
-    for word in given:
+    for word in argv:
         if not word.startswith("-") and word not in SETTINGS:
             try:
                 return named(word)
@@ -151,9 +150,11 @@ def specs_for(run: Run | None) -> list[FieldSpec]:
     of any without one."""
     if run is None:
         return list(field_specs(Run))
-    own = [spec for spec in field_specs(type(run.agent), "agent.") if spec.path != "agent.name"]
+    of_agent = [
+        spec for spec in field_specs(type(run.agent), "agent.") if spec.path != "agent.name"
+    ]
     return [
-        *own,
+        *of_agent,
         *(
             spec
             for spec in field_specs(Run)
@@ -163,13 +164,13 @@ def specs_for(run: Run | None) -> list[FieldSpec]:
 
 
 def add_settings(
-    parser: argparse.ArgumentParser, given: Sequence[str], without: Iterable[str] = ()
+    parser: argparse.ArgumentParser, argv: Sequence[str], without: Iterable[str] = ()
 ) -> None:
     """A flag for every setting of a run. Help shows those of the agent that `given` means,
     `--help-all` every one."""
-    run, everything = run_in(given), ALL in given
+    run, everything = run_in(argv), ALL in argv
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
-    own = {spec.path: spec for spec in specs_for(None if everything else run)}
+    of_run = {spec.path: spec for spec in specs_for(None if everything else run)}
     title = (
         "settings"
         if everything
@@ -180,7 +181,7 @@ def add_settings(
     )
     group = parser.add_argument_group(title)
     # those of an algorithm of one's own are among its own only
-    for spec in ({spec.path: spec for spec in field_specs(Run)} | own).values():
+    for spec in ({spec.path: spec for spec in field_specs(Run)} | of_run).values():
         if spec.path not in without:
             unasked = (
                 run is None
@@ -188,18 +189,18 @@ def add_settings(
                 and spec.path.startswith("agent.")
                 and spec.path != "agent.name"
             )
-            hidden = unasked or spec.path not in own
-            add_setting(group, own.get(spec.path, spec), None if everything else run, hidden)
+            hidden = unasked or spec.path not in of_run
+            add_setting(group, of_run.get(spec.path, spec), None if everything else run, hidden)
 
 
 def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: bool = False) -> None:
     """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help
     tells what `run` has instead of the default."""
     here = spec.default if run is None or hidden else reduce(getattr, spec.path.split("."), run)
-    told = f"default {show(spec.default) or 'empty'}" + (
+    default_text = f"default {show(spec.default) or 'empty'}" + (
         f", here {show(here)}" if here != spec.default else ""
     )
-    text = f"{spec.help} [{describe(spec.hint)}; {told}]".replace("%", "%%")
+    text = f"{spec.help} [{describe(spec.hint)}; {default_text}]".replace("%", "%%")
     optional = {"nargs": "?", "const": "true"} if spec.hint in (bool, bool | None) else {}
     group.add_argument(
         spec.flag,

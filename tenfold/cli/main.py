@@ -1,4 +1,4 @@
-"""The command line: its commands, and what it exits with. Heavy modules are imported by the command
+"""The command line: commands and exit codes. Heavy modules are imported by the command
 that needs them, so that help and errors appear at once."""
 
 import errno
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import report, ship, sweep, tools, train
+from tenfold.cli import observe, search_command, ship, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
@@ -33,21 +33,21 @@ REMOVED = {
 @cache
 def commands() -> dict[str, Command]:
     """By name, in the order of `tenfold --help`."""
-    own = [command for domain in domains() for command in domain.commands()]
+    of_domains = [command for domain in domains() for command in domain.commands()]
     everything = (
         *train.COMMANDS,
-        *sweep.COMMANDS,
+        *search_command.COMMANDS,
         tools.EVAL,
-        *own,
-        report.REPORT,
-        report.WATCH,
+        *of_domains,
+        observe.REPORT,
+        observe.WATCH,
         *ship.COMMANDS,
         *tools.COMMANDS,
     )
     return {command.name: command for command in everything}
 
 
-def parser(given: Sequence[str] = ()) -> Parser:
+def parser(argv: Sequence[str] = ()) -> Parser:
     """`given` is the command line: help shows what it is about. Where it begins with a command, the
     flags of the others, of which there are a thousand, are not made."""
     top = Parser(
@@ -61,14 +61,14 @@ def parser(given: Sequence[str] = ()) -> Parser:
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     known = commands()
-    for name in given[:1] if given and given[0] in known else known:
-        known[name].add(parsers, given)
+    for name in argv[:1] if argv and argv[0] in known else known:
+        known[name].add(parsers, argv)
     return top
 
 
-def require_command(given: Sequence[str]) -> None:
+def require_command(argv: Sequence[str]) -> None:
     """Refuses a first word that is no command."""
-    first, known = given[0] if given else "--help", commands()
+    first, known = argv[0] if argv else "--help", commands()
     if first in known or first in ("-h", "--help", "--version"):
         return
     if first in REMOVED:
@@ -130,9 +130,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     show_what_can_be_shown()
     try:
         find_modules_here()
-        given = list(sys.argv[1:] if argv is None else argv)
-        require_command(given)
-        arguments = parser(given).understand(given)
+        arguments_given = list(sys.argv[1:] if argv is None else argv)
+        require_command(arguments_given)
+        arguments = parser(arguments_given).understand(arguments_given)
         return run_command(arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)

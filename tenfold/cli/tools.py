@@ -25,7 +25,7 @@ from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms, domain_of, domains
 
 
-def add_eval(parsers: Any, given: Sequence[str]) -> None:
+def add_eval(parsers: Any, argv: Sequence[str]) -> None:
     evaluate = parsers.add_parser(
         "eval", help="play episodes with a trained agent", allow_abbrev=False
     )
@@ -44,23 +44,23 @@ def add_eval(parsers: Any, given: Sequence[str]) -> None:
     )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     add_trust(evaluate)
-    meet_domain(given)
+    meet_domain(argv)
     for domain in domains():
         domain.add_flags(evaluate)
 
 
-def meet_domain(given: Sequence[str]) -> None:
+def meet_domain(argv: Sequence[str]) -> None:
     """A run's environment may be of a domain beside the user, whose flags are then known too."""
-    if given[:1] != ["eval"]:
+    if argv[:1] != ["eval"]:
         return
     from tenfold.runs.folder import RunFolder, is_run
 
     # what is wrong with the run is said when it is judged
     with suppress(UserError, OSError, ValueError):
-        named = [word for word in given[1:2] if not word.startswith("-")]
+        named = [word for word in argv[1:2] if not word.startswith("-")]
         path = chosen_run(named[0] if named else None)
         if is_run(path):
-            domain_of(RunFolder.open(path, "--trust" in given)[1].env)
+            domain_of(RunFolder.open(path, "--trust" in argv)[1].env)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -69,30 +69,30 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number_or_none(arguments.seed, "--seed", 0)
     from tenfold.core.system import set_threads
     from tenfold.evaluation.evaluate import scores
-    from tenfold.runs.archive import keep_written, opened
+    from tenfold.runs.archive import keep_outputs, opened
 
     # so small a network gains nothing by more, and threads that wait for a busy machine cost
     # seconds
     set_threads(1)
     options = {name: getattr(arguments, name) for domain in domains() for name in domain.flags}
     with opened(path) as folder:
-        asked = arguments.checkpoint, episodes, seed, arguments.video, options, arguments.trust
-        found, lines = scores(folder, *asked)
-        show_film(folder, found, arguments.trust)
-        said = json.dumps(found) if arguments.json else "\n".join(lines)
+        request = arguments.checkpoint, episodes, seed, arguments.video, options, arguments.trust
+        result, lines = scores(folder, *request)
+        show_film(folder, result, arguments.trust)
+        text = json.dumps(result) if arguments.json else "\n".join(lines)
         if folder != path:  # an archive's, which goes
-            said = said.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
-            said = said.replace(str(folder), str(keep_written(folder, path)))
-    print(said)
+            text = text.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
+            text = text.replace(str(folder), str(keep_outputs(folder, path)))
+    print(text)
     return 0
 
 
-def show_film(folder: Path, found: dict[str, Any], trust: bool) -> None:
+def show_film(folder: Path, result: dict[str, Any], trust: bool) -> None:
     """A film that was made in a run's folder is shown by its page, where there is one."""
     from tenfold.runs.folder import RunFolder
     from tenfold.runs.report import write_report
 
-    filmed = Path(found["video"]).absolute().parent if "video" in found else None
+    filmed = Path(result["video"]).absolute().parent if "video" in result else None
     if filmed == folder.absolute() and (folder / "report.html").is_file():
         with suppress(OSError):  # the film is there, the page as it was
             write_report(*RunFolder.open(folder, trust))
@@ -101,7 +101,7 @@ def show_film(folder: Path, found: dict[str, Any], trust: bool) -> None:
 EVAL = Command("eval", add_eval, evaluate)
 
 
-def add_check(parsers: Any, given: Sequence[str]) -> None:
+def add_check(parsers: Any, argv: Sequence[str]) -> None:
     check = parsers.add_parser(
         "check", help="compare every fast path with its plain reference, here", allow_abbrev=False
     )
@@ -131,15 +131,15 @@ def check(arguments: argparse.Namespace) -> int:
     from tenfold.core.pairs import all_pairs, check_pair
 
     names = [own_pairs(name) for name in arguments.names]
-    chosen = [
+    pairs = [
         tested for tested in all_pairs() if not names or any(name in tested.name for name in names)
     ]
-    if not chosen:
+    if not pairs:
         raise UserError(
             f"No fast path has {' or '.join(names)} in its name: `tenfold check` without "
             "a name shows all."
         )
-    verdicts = [check_pair(tested) for tested in chosen]
+    verdicts = [check_pair(tested) for tested in pairs]
     lines = [
         [
             verdict.name,
@@ -156,7 +156,7 @@ def check(arguments: argparse.Namespace) -> int:
     return 0 if equal == len(lines) else 1
 
 
-def add_profile(parsers: Any, given: Sequence[str]) -> None:
+def add_profile(parsers: Any, argv: Sequence[str]) -> None:
     profile = parsers.add_parser(
         "profile",
         help="show where a run's time goes, engine by engine",
@@ -178,11 +178,11 @@ def add_profile(parsers: Any, given: Sequence[str]) -> None:
     profile.add_argument(
         "--trace", metavar="FILE", help="where the Chrome trace goes (profile.json)"
     )
-    add_settings(profile, given, without=("engine",))
+    add_settings(profile, argv, without=("engine",))
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.files import for_writing
+    from tenfold.runs.storage import for_writing
     from tenfold.training.profiling import (
         engines_for,
         profile_run,
@@ -201,7 +201,7 @@ def profile(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_list(parsers: Any, given: Sequence[str]) -> None:
+def add_list(parsers: Any, argv: Sequence[str]) -> None:
     parsers.add_parser(
         "list", help="show presets, agents, engines, environments and runs", allow_abbrev=False
     )
@@ -218,7 +218,7 @@ def show_list(arguments: argparse.Namespace) -> int:
         first, *_ = (algorithm.config.__doc__ or "").split("\n\n")
         print(f"  {name:20} {' '.join(first.split())}")
     print("engines")
-    entries = {name: one for found in algorithms().values() for name, one in found.engines.items()}
+    entries = {name: one for kind in algorithms().values() for name, one in kind.engines.items()}
     for name, entry in entries.items():
         print(f"  {name:20} {entry.about}")
     print("environments that are installed (ppo takes all actions, dqn one Discrete)")
@@ -237,20 +237,22 @@ def about_preset(path: Path) -> str:
 
 def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
-    from tenfold.runs.files import RUNS
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
-    from tenfold.runs.seeds import about_run, about_seeds
-    from tenfold.runs.sweep import about_of_sweep
+    from tenfold.runs.seeds import describe_run, describe_seeds
+    from tenfold.runs.storage import RUNS
+    from tenfold.runs.sweep_folder import describe_sweep
 
-    found = runs_below(RUNS)
-    if not found:
+    paths = runs_below(RUNS)
+    if not paths:
         return
     print("runs")
-    many = {path.parent for path in found if is_seeds(path.parent)}
+    many = {path.parent for path in paths if is_seeds(path.parent)}
     sweeps = {path.parent for path in many if is_sweep(path.parent)}
-    found = [path.parent if path.parent in many else path for path in found]
-    for path in dict.fromkeys(p.parent if p.parent in sweeps else p for p in found):
-        about = about_of_sweep if path in sweeps else about_seeds if path in many else about_run
+    paths = [path.parent if path.parent in many else path for path in paths]
+    for path in dict.fromkeys(p.parent if p.parent in sweeps else p for p in paths):
+        about = (
+            describe_sweep if path in sweeps else describe_seeds if path in many else describe_run
+        )
         print(f"  {path!s:32} {about(path)}")
 
 

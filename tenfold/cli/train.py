@@ -1,4 +1,4 @@
-"""`tenfold train` and `tenfold resume`, and their last words."""
+"""`tenfold train` and `tenfold resume`, and their closing summary lines."""
 
 import argparse
 import sys
@@ -25,8 +25,7 @@ from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms
 
 NAMED = 8  # runs that are named one by one
-LISTED = 32  # seeds whose numbers are; of more summary.json tells
-MOST_SEEDS = 10_000  # of one command
+LISTED, MOST_SEEDS = 32, 10_000  # whose numbers are shown (summary.json has all); of a command
 EXAMPLES = """examples:
   tenfold train cartpole --seed 3
   tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
@@ -36,7 +35,7 @@ EXAMPLES = """examples:
 """
 
 
-def add_train(parsers: Any, given: Sequence[str]) -> None:
+def add_train(parsers: Any, argv: Sequence[str]) -> None:
     train = parsers.add_parser(
         "train",
         help="train an agent: a preset, an agent's name or a YAML file",
@@ -85,7 +84,7 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
     add_trust(train)
     add_track(train)
     add_callbacks(train)
-    add_settings(train, given)
+    add_settings(train, argv)
 
 
 def add_init(train: argparse.ArgumentParser) -> None:
@@ -104,8 +103,8 @@ def add_init(train: argparse.ArgumentParser) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    given = settings_given(arguments)
-    if arguments.seeds is not None and "seed" in given:
+    settings = settings_given(arguments)
+    if arguments.seeds is not None and "seed" in settings:
         raise UserError(
             "--seed and --seeds exclude each other: give one seed, or say which several."
         )
@@ -122,7 +121,7 @@ def train(arguments: argparse.Namespace) -> int:
         raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
     if arguments.init == "":
         raise UserError("--init is empty: name a run's folder or archive, or leave it out.")
-    run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
+    run, jobs = named(arguments.what, settings), number_of_jobs(arguments.jobs)
     from tenfold.runs.folder import run_name
 
     where: dict[str, Any] = {
@@ -180,14 +179,14 @@ def callbacks_named(names: Sequence[str]) -> list[Any]:
     from tenfold.core.registry import own
     from tenfold.envs.arguments import parse_value
 
-    found = []
+    callbacks = []
     for text in names:
         name, positional, named = parse_call(text, "--callback")
         kind = own(name)
         with told_of(f"--callback {text}"):
             arguments = {key: parse_value(value) for key, value in named.items()}
-            found.append(kind(*map(parse_value, positional), **arguments))
-    return found
+            callbacks.append(kind(*map(parse_value, positional), **arguments))
+    return callbacks
 
 
 def seeds_named(text: str) -> tuple[int, ...]:
@@ -195,23 +194,23 @@ def seeds_named(text: str) -> tuple[int, ...]:
     try:
         if ".." in text:
             first, last = (int(part) for part in text.split(".."))
-            found: Sequence[int] = range(first, last + 1)
+            seeds: Sequence[int] = range(first, last + 1)
         elif "," in text:
-            found = tuple(int(part) for part in text.split(","))
+            seeds = tuple(int(part) for part in text.split(","))
         else:
-            found = range(int(text))
+            seeds = range(int(text))
     except ValueError:
-        found = ()
+        seeds = ()
     # a range may have more than len can tell
-    if not found or len(found[: MOST_SEEDS + 1]) > MOST_SEEDS or min(found) < 0:
+    if not seeds or len(seeds[: MOST_SEEDS + 1]) > MOST_SEEDS or min(seeds) < 0:
         raise UserError(
             f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a "
             f"list (1,5,9), of at most {MOST_SEEDS:,}."
         )
-    return tuple(found)
+    return tuple(seeds)
 
 
-def add_resume(parsers: Any, given: Sequence[str]) -> None:
+def add_resume(parsers: Any, argv: Sequence[str]) -> None:
     resume = parsers.add_parser(
         "resume", help="go on with a run, as if it had never stopped", allow_abbrev=False
     )
@@ -242,16 +241,16 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
-    given = settings_given(arguments)
+    settings = settings_given(arguments)
     how: dict[str, Any] = {"quiet": arguments.quiet, "trust": arguments.trust}
     more = whole_number_or_none(arguments.more, "--more", 1)
     from tenfold.runs.folder import is_seeds, is_sweep
 
     if is_sweep(path):
-        from tenfold.cli.sweep import finish_sweep
+        from tenfold.cli.search_command import finish_sweep
         from tenfold.training.sweep import resume_sweep
 
-        if given or more is not None:
+        if settings or more is not None:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
         if arguments.track is not None:
             raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
@@ -260,17 +259,17 @@ def resume(arguments: argparse.Namespace) -> int:
         from tenfold.training.run_group import resume_seeds
 
         how["track"] = arguments.track
-        return finish_seeds(resume_seeds(path, settings=given, more=more, jobs=jobs, **how))
+        return finish_seeds(resume_seeds(path, settings=settings, more=more, jobs=jobs, **how))
     if jobs:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training.loop import resume as go_on
 
     how["callbacks"] = callbacks_of(arguments)
-    return finish(go_on(path, settings=given, more=more, **how))
+    return finish(go_on(path, settings=settings, more=more, **how))
 
 
 def finish(result: Any) -> int:
-    """The last words of a run."""
+    """Closing summary lines of a run."""
     if result.unsaved:
         print(
             f"tenfold: the end of the run could not be saved: {result.unsaved}; free some space "
@@ -297,13 +296,13 @@ def finish(result: Any) -> int:
         )
     for line in how.conclusion(result):
         print(line)
-    page, more = result.path / "report.html", how.next_steps(result.path)
-    print(f"results: {result.path}   report: {page}   {more}")
+    more = how.next_steps(result.path)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
     return 0
 
 
 def finish_seeds(result: Any) -> int:
-    """The last words of a run of many seeds."""
+    """Closing summary lines of a run of many seeds."""
     if result.interrupted:
         print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
@@ -321,16 +320,15 @@ def finish_seeds(result: Any) -> int:
             if name != "step" and value is not None
         )
         print(f"  seed {seed:<4} {numbers}")
-    for name, words in summary_sentences(reporter, result.summary).items():
-        print(f"{name.replace('_', ' '):16} {words}")
+    for name, text in summary_sentences(reporter, result.summary).items():
+        print(f"{name.replace('_', ' '):16} {text}")
     for seed in folder.seeds if result.run.where == "ray" else ():  # others have said it here
-        if words := reporter.warning(folder.member(seed)):
-            print(f"  seed {seed:<4} {words}")
-    page, how = result.path / "report.html", evaluation_of(result.run)
-    more = how.next_steps(result.path, many=True)
-    print(f"results: {result.path}   report: {page}   {more}")
-    for name, words in result.failed.items():
-        print(f"tenfold: {name}: {words}", file=sys.stderr)
+        if text := reporter.warning(folder.member(seed)):
+            print(f"  seed {seed:<4} {text}")
+    more = evaluation_of(result.run).next_steps(result.path, many=True)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
+    for name, text in result.failed.items():
+        print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 2 if result.failed else 0
 
 

@@ -53,7 +53,7 @@ class AgentConfig(Config):
 
     @classmethod
     def kinds(cls) -> "dict[str, type[AgentConfig]]":
-        return {name: found.config for name, found in algorithms().items()}
+        return {name: algorithm_class.config for name, algorithm_class in algorithms().items()}
 
     @classmethod
     def kind(cls, name: str, key: str = "agent") -> "type[AgentConfig]":
@@ -111,13 +111,13 @@ class AgentConfig(Config):
     @classmethod
     def refuse_others(cls, value: Mapping[str, Any], name: str, key: str) -> None:
         """Refuses a setting of another algorithm, and says whose it is."""
-        for raw, given in value.items():
+        for raw, value_given in value.items():
             word = str(raw).replace("-", "_")
             owners = [other for other, those in cls.kinds().items() if word in hints(those)]
             if owners and word not in hints(cls) and not alias_here(cls, word):
                 raise ConfigError(
                     f"{key}.{raw}",
-                    f"= {show(given)} is not a setting of {name}, which this run trains: it "
+                    f"= {show(value_given)} is not a setting of {name}, which this run trains: it "
                     f"belongs to {', '.join(owners)}.",
                 )
 
@@ -159,7 +159,11 @@ class AgentDefault(DerivedDefault):
 
     def __str__(self) -> str:
         defaults = {name: kind.run_defaults for name, kind in AgentConfig.kinds().items()}
-        values = {n: own[self.setting] for n, own in defaults.items() if self.setting in own}
+        values = {
+            n: settings[self.setting]
+            for n, settings in defaults.items()
+            if self.setting in settings
+        }
         cases = [f"{show(value)} where agent.name is {name}" for name, value in values.items()]
         return ", ".join([*cases, f"else {show(self.otherwise)}"])
 
@@ -194,11 +198,11 @@ def agent_field_specs(prefix: str) -> Iterator[FieldSpec]:
     """The settings of all algorithms, each once; the help says whose it is, where it is not
     everyone's."""
     groups = AgentConfig.kinds()
-    found: dict[str, dict[str, FieldSpec]] = {}
+    by_path: dict[str, dict[str, FieldSpec]] = {}
     for name, group in groups.items():
         for spec in field_specs(group, prefix):
-            found.setdefault(spec.path, {})[name] = spec
-    for path, owners in found.items():
+            by_path.setdefault(spec.path, {})[name] = spec
+    for path, owners in by_path.items():
         first = next(iter(owners.values()))
         if path == f"{prefix}name":
             yield FieldSpec(
@@ -223,8 +227,8 @@ def default_of(f: Field[Any]) -> Any:
 
 def suggest_setting(cls: type[Config], word: str) -> str:
     """Which setting a word means that is none here."""
-    if found := alias_here(cls, word):
-        return found
+    if alias := alias_here(cls, word):
+        return alias
     if word in SETTINGS_OF_ALIAS:  # one of another group, or of another agent
         return f": tenfold calls it {' or '.join(SETTINGS_OF_ALIAS[word])}"
     if word in MIGRATION_HINTS:
@@ -251,18 +255,24 @@ def alias_of(specs: Mapping[str, FieldSpec], word: str) -> str:
     return f": tenfold calls it {' or '.join(answers)}" if answers else ""
 
 
+def meaning_of(specs: Mapping[str, FieldSpec], word: str) -> str:
+    """What to write for another library's word, or for the last part of one of our names."""
+    same = [written for written, spec in specs.items() if spec.path.split(".")[-1] == word]
+    return alias_of(specs, word) or (f": write {' or '.join(same)}" if same else "")
+
+
 def misspelled_alias(specs: Mapping[str, FieldSpec], word: str) -> str:
     """The same where a word is nearly another library's, and no setting of ours is nearer."""
-    own = {spec.path.split(".")[-1] for spec in specs.values()}
-    close = get_close_matches(word, sorted(own | SETTINGS_OF_ALIAS.keys()), 1, 0.8)
+    ours = {spec.path.split(".")[-1] for spec in specs.values()}
+    close = get_close_matches(word, sorted(ours | SETTINGS_OF_ALIAS.keys()), 1, 0.8)
     answer = alias_of(specs, close[0]) if close else ""
     return f" (did you mean {close[0]}?){answer}" if answer else ""
 
 
 def unit_of(ours: str, word: str) -> str:
     """Where a number of theirs would mean something else here."""
-    words = UNITS.get((ours, UNIT_OF.get(word, word)), "")
-    return f"; {words}" if words else ""
+    unit = UNITS.get((ours, UNIT_OF.get(word, word)), "")
+    return f"; {unit}" if unit else ""
 
 
 def nearest_setting(cls: type[Config], name: str) -> str:
@@ -270,12 +280,12 @@ def nearest_setting(cls: type[Config], name: str) -> str:
     specs = {spec.path.split(".")[-1]: spec for spec in field_specs(cls)} | {
         spec.path: spec for spec in field_specs(cls)
     }
-    found = get_close_matches(name, [*specs, *(f.name for f in fields(cls))], 1, 0.5)
-    if not found:
+    close = get_close_matches(name, [*specs, *(f.name for f in fields(cls))], 1, 0.5)
+    if not close:
         return ""
-    spec = specs.get(found[0])
+    spec = specs.get(close[0])
     return (
         f": the nearest is {spec.path}, {describe(spec.hint)}"
         if spec
-        else f": the nearest is {found[0]}, a group of settings"
+        else f": the nearest is {close[0]}, a group of settings"
     )

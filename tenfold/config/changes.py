@@ -1,5 +1,5 @@
-"""What of a run can change when it goes on: the settings that change nothing in what its saved
-state means.
+"""Which settings of a run can change on resume: those that do not change the meaning of its saved
+state.
 
 No torch here, so that help and errors appear at once.
 """
@@ -58,8 +58,8 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
             )
     new = Run.of(merge(to_mapping(run), change))
     require_same_networks(new, run)
-    apart = [settings.where in ("processes", "ray") for settings in (new, run)]
-    if new.actors == 1 and apart[0] != apart[1]:
+    in_processes = [settings.where in ("processes", "ray") for settings in (new, run)]
+    if new.actors == 1 and in_processes[0] != in_processes[1]:
         raise ConfigError(
             "where",
             f"= {new.where} cannot be on resume: one actor's state in a process of its own is not "
@@ -113,23 +113,23 @@ def idle_from(run: Run) -> int | None:
 
 
 def advice(run: Run) -> list[str]:
-    """What a person should know of settings that fit and may not be what was meant."""
+    """Notes on settings that are valid but may not be what was meant."""
     end = idle_from(run)
     idle = end and f"agent.lr ends at 0 at step {end:,}: nothing is learned from there on."
     sentences = (cut_short(run), never_learns(run), unused_layers(run))
-    found = (idle, *sentences, named_in_main(run))
-    return [words for words in found if words]
+    notes = (idle, *sentences, named_in_main(run))
+    return [note for note in notes if note]
 
 
 def named_in_main(run: Run) -> str:
     """A sentence about classes and functions that only the program has that runs now."""
     settings = dotted(to_mapping(run))
     values = {name: str(value) for name, value in settings.items()}
-    found = [f"{name} = {value}" for name, value in values.items() if "__main__:" in value]
-    if not found:
+    in_main = [f"{name} = {value}" for name, value in values.items() if "__main__:" in value]
+    if not in_main:
         return ""
     return (
-        f"{', '.join(found)}: only this program has it, so `tenfold resume` and `tenfold eval` "
+        f"{', '.join(in_main)}: only this program has it, so `tenfold resume` and `tenfold eval` "
         "cannot go on with the run; put it into a module of its own and import it from there."
     )
 
@@ -179,7 +179,7 @@ def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[s
     where that cannot be."""
     # a setting that was not there yet has its default
     require_same_networks(run, Run.of(before))
-    now, before, found = to_mapping(run), to_mapping(Run.of(before)), {}
+    now, before, changed = to_mapping(run), to_mapping(Run.of(before)), {}
     for path in differing(now, before):
         if path not in CHANGEABLE:
             raise ConfigError(
@@ -187,8 +187,8 @@ def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[s
                 f"in {file} is not what the checkpoint was trained with: put it back, or start a "
                 f"run of its own. What can change: {', '.join(CHANGEABLE)}.",
             )
-        found[path] = [show(dotted(settings).get(path)) for settings in (before, now)]
-    return found
+        changed[path] = [show(dotted(settings).get(path)) for settings in (before, now)]
+    return changed
 
 
 def changes_in_words(changed: Mapping[str, list[str]]) -> str:

@@ -41,8 +41,8 @@ def preset_folders() -> set[Path]:
 
 
 def presets() -> dict[str, Path]:
-    found = (path for folder in preset_folders() for path in folder.glob("*.yaml"))
-    return {path.stem: path for path in sorted(found, key=lambda path: path.name)}
+    paths = (path for folder in preset_folders() for path in folder.glob("*.yaml"))
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.name)}
 
 
 def named(what: str, change: dict[str, Any] | None = None) -> Run:
@@ -74,7 +74,7 @@ ENV_ID = re.compile(r".+-v\d+(\(.*\))?")
 
 
 def unknown(what: str) -> str:
-    """What to write instead of a name that is nothing."""
+    """What to write instead of an unknown name."""
     if ENV_ID.fullmatch(what):
         return (
             f"{what} is an environment: say who learns in it, such as `tenfold train dqn --env "
@@ -110,10 +110,14 @@ def changed(run: Run, change: dict[str, Any]) -> Run:
 
 def without_other_agent(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """Settings without those of their agent, where `change` names another: it has its own."""
-    own, asked = base.get("agent"), change.get("agent")
-    if not isinstance(own, Mapping) or not isinstance(asked, Mapping) or "name" not in asked:
+    agent, new_agent = base.get("agent"), change.get("agent")
+    if (
+        not isinstance(agent, Mapping)
+        or not isinstance(new_agent, Mapping)
+        or "name" not in new_agent
+    ):
         return base
-    if str(asked["name"]) == str(own.get("name", AgentConfig.usual)):
+    if str(new_agent["name"]) == str(agent.get("name", AgentConfig.usual)):
         return base
 
     def kept(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,13 +140,13 @@ SECTIONS: dict[str, Callable[[Run], bool]] = {
 def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """The settings of a file with those of its sections that hold for a run with `change`: what is
     good for one environment on a CPU is not for thousands on a GPU."""
-    found = {name: value for name, value in base.items() if name not in SECTIONS}
+    settings = {name: value for name, value in base.items() if name not in SECTIONS}
     for name, holds in SECTIONS.items():
         if section := base.get(name):
-            Run.of(merge(found, section))  # a mistake in it is told, whatever the run
-            if holds(Run.of(merge(found, change))):
-                found = merge(found, section)
-    return found
+            Run.of(merge(settings, section))  # a mistake in it is told, whatever the run
+            if holds(Run.of(merge(settings, change))):
+                settings = merge(settings, section)
+    return settings
 
 
 def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

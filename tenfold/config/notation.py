@@ -36,9 +36,9 @@ def parse_list(text: str) -> list[str] | None:
     inside = text.strip()
     if inside[:1] in CLOSING and inside[-1:] == CLOSING[inside[0]]:
         inside = inside[1:-1].strip()
-    parts = [part.strip() for part in inside.removesuffix(",").split(",")] if inside else []
+    items = [part.strip() for part in inside.removesuffix(",").split(",")] if inside else []
     brackets = any(letter in "([)]" for letter in inside)
-    return None if brackets or not all(parts) else parts
+    return None if brackets or not all(items) else items
 
 
 def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
@@ -72,19 +72,19 @@ def with_arguments(text: str, more: Mapping[str, Any]) -> str:
         raise ConfigError(
             twice[0], f"= {show(more[twice[0]])} is given twice: {text} says it as well."
         )
-    each = [f"{key}={show(value)}" for key, value in {**named, **more}.items()]
-    return f"{name}({', '.join([*positional, *each])})"
+    arguments = [f"{key}={show(value)}" for key, value in {**named, **more}.items()]
+    return f"{name}({', '.join([*positional, *arguments])})"
 
 
 def split_list(inside: str) -> list[str]:
     """`a, b(c, d), [e, f]` -> ["a", "b(c, d)", "[e, f]"]."""
-    parts, depth, start = [], 0, 0
-    for place, letter in enumerate(inside + ","):
+    items, depth, start = [], 0, 0
+    for index, letter in enumerate(inside + ","):
         depth += (letter in "([") - (letter in ")]")
         if letter == "," and depth == 0:
-            parts.append(inside[start:place].strip())
-            start = place + 1
-    return [part for part in parts if part]
+            items.append(inside[start:index].strip())
+            start = index + 1
+    return [part for part in items if part]
 
 
 def parse_number(text: str) -> int | float | None:
@@ -119,10 +119,10 @@ def show(value: Any) -> str:
 def nearest(word: object, known: tuple[object, ...] | list[str], most: int = 1) -> str:
     """The names that a word is nearly, `most` of them at the most; the one that it is but for
     capitals stands alone."""
-    spelled = {str(own).lower().lstrip("-"): str(own) for own in known}
+    spelled = {str(candidate).lower().lstrip("-"): str(candidate) for candidate in known}
     meant = str(word).lower().lstrip("-")
-    found = [meant] if meant in spelled else get_close_matches(meant, spelled, most, 0.6)
-    *others, last = [spelled[name] for name in found] or [""]
+    matches = [meant] if meant in spelled else get_close_matches(meant, spelled, most, 0.6)
+    *others, last = [spelled[name] for name in matches] or [""]
     named = f"{', '.join(others)} or {last}" if others else last
     return f" (did you mean {named}?)" if named else ""
 
@@ -143,10 +143,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted names ("agent.lr") as groups within groups."""
-    found: dict[str, Any] = {}
+    groups_of_settings: dict[str, Any] = {}
     for path, value in settings.items():
         *groups, name = str(path).split(".")
-        level: Any = found
+        level: Any = groups_of_settings
         for group in groups:
             level = level.setdefault(group, {})
             if not isinstance(level, dict):
@@ -162,7 +162,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 name, f"= {show(level[name])} is given twice, once as a group of settings."
             )
-    return found
+    return groups_of_settings
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,11 +180,11 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The reverse of `nested`: values by their dotted names."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in settings.items():
         path = prefix + str(key).replace("-", "_")
-        found |= dotted(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
-    return found
+        values |= dotted(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return values
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

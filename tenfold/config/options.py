@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent import EVALUATION_SHARE
 from tenfold.config.notation import show
 from tenfold.config.schema import (
     Config,
@@ -86,14 +86,14 @@ class Custom(Option):
 
     @cached_property
     def itself(self) -> Callable[..., Any]:
-        found = own(self.function)
-        if not callable(found):
+        function = own(self.function)
+        if not callable(function):
             raise UserError(f"{self.function} is not a function, which a schedule must be.")
-        return found
+        return function
 
     def at(self, step: int) -> float:
-        given = ", ".join(map(show, (step, *self.arguments)))
-        with told_of(f"{self.function}({given})"):
+        arguments = ", ".join(map(show, (step, *self.arguments)))
+        with told_of(f"{self.function}({arguments})"):
             value = self.itself(step, *self.arguments)
         try:
             number = float(value)
@@ -107,8 +107,8 @@ class Custom(Option):
         return number
 
     def __str__(self) -> str:
-        given = ", ".join(map(show, self.arguments))
-        return f"{self.function}({given})" if given else self.function
+        arguments = ", ".join(map(show, self.arguments))
+        return f"{self.function}({arguments})" if arguments else self.function
 
 
 Schedule = NotNegative | Linear | Exponential | Custom
@@ -120,7 +120,7 @@ def value_at(schedule: Schedule, step: int) -> float:
 
 
 def exceeds(schedule: Schedule, limit: float) -> bool:
-    """Whether it is known to go above a limit; of one's own nobody knows before it is asked."""
+    """Whether a schedule is known to exceed a limit; custom ones cannot be bounded in advance."""
     if isinstance(schedule, Custom):
         return False
     top = max(schedule.start, schedule.end) if isinstance(schedule, Option) else schedule
@@ -245,57 +245,53 @@ class Prioritized(Option):
             )
 
 
-@dataclass(frozen=True)
-class OffPolicyConfig(AgentConfig):
+class OffPolicyConfig:
     """What holds between the settings of a replay memory: `capacity` rows, batches of `batch_size`
-    x `accumulate` of them, returns of `n_step` steps, `frames` of an observation."""
+    x `accumulate` of them, returns of `n_step` steps, `frames` of an observation. Stands before
+    AgentConfig among the bases of a class that has these fields."""
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
     # steps of evaluations in a tenth of the time of an update
     steps_to_update: ClassVar[float] = 3 / 20
 
-    def check(self) -> None:
-        given: Any = self
-        if given.batch_size * given.accumulate > given.capacity:
-            times = f" x accumulate = {given.accumulate}" if "accumulate" in vars(self) else ""
+    def check(self: Any) -> None:
+        if self.batch_size * self.accumulate > self.capacity:
+            times = f" x accumulate = {self.accumulate}" if "accumulate" in vars(self) else ""
             raise ConfigError(
                 "batch_size",
-                f"= {given.batch_size}{times} is more than capacity = {given.capacity}: a batch "
+                f"= {self.batch_size}{times} is more than capacity = {self.capacity}: a batch "
                 "must fit into the replay memory.",
             )
-        if given.n_step + given.frames + 1 > given.capacity:
+        if self.n_step + self.frames + 1 > self.capacity:
             raise ConfigError(
                 "n_step",
-                f"= {given.n_step} does not fit: it must be at most capacity - frames - 1 = "
-                f"{given.capacity - given.frames - 1}.",
+                f"= {self.n_step} does not fit: it must be at most capacity - frames - 1 = "
+                f"{self.capacity - self.frames - 1}.",
             )
 
-    def check_run(self, run: "Run") -> None:
-        super().check_run(run)
-        given: Any = self
-        rows = given.capacity // (run.num_envs * run.actors)
-        if rows < given.n_step + given.frames + 1:
+    def check_run(self: Any, run: "Run") -> None:
+        super().check_run(run)  # pyright: ignore[reportAttributeAccessIssue]  # AgentConfig's
+        rows = self.capacity // (run.num_envs * run.actors)
+        if rows < self.n_step + self.frames + 1:
             raise ConfigError(
                 "num_envs",
                 f"= {run.num_envs} leaves {rows} rows of replay for each environment, too few for "
-                f"agent.n_step = {given.n_step}: raise agent.capacity or lower num_envs.",
+                f"agent.n_step = {self.n_step}: raise agent.capacity or lower num_envs.",
             )
 
     @property
-    def evaluation_share(self) -> float:
-        given: Any = self
-        share = super().evaluation_share + self.steps_to_update * given.updates / given.every
+    def evaluation_share(self: Any) -> float:
+        share = EVALUATION_SHARE + self.steps_to_update * self.updates / self.every
         return min(share, MOST_EVALUATED)
 
-    def first_update(self, run: "Run") -> tuple[int, str]:
-        starts = self.learning_starts  # type: ignore[attr-defined]
+    def first_update(self: Any, run: "Run") -> tuple[int, str]:
+        starts = self.learning_starts
         return starts + 1, f"agent.learning_starts = {starts:,}"
 
     @property
-    def priorities(self) -> Prioritized | None:
+    def priorities(self: Any) -> Prioritized | None:
         """How transitions are preferred; None: all alike."""
-        how = self.replay  # type: ignore[attr-defined]
-        return how if isinstance(how, Prioritized) else None
+        return self.replay if isinstance(self.replay, Prioritized) else None
 
 
 @dataclass(frozen=True)
@@ -307,7 +303,7 @@ class ActorCriticNet(Net):
 
 
 @dataclass(frozen=True)
-class ActorCritic(OffPolicyConfig):
+class ActorCriticConfig(OffPolicyConfig):
     """The settings that sac and td3 have in common."""
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(

@@ -191,14 +191,14 @@ class Run(Config):
     def world(self) -> str:
         """The environment with what is set of its steps, as arguments of its name."""
         repeat = self.action_repeat if self.action_repeat > 1 else None
-        asked = {"action_repeat": repeat, "max_episode_steps": self.max_episode_steps}
-        return with_arguments(self.env, {k: v for k, v in asked.items() if v is not None})
+        arguments = {"action_repeat": repeat, "max_episode_steps": self.max_episode_steps}
+        return with_arguments(self.env, {k: v for k, v in arguments.items() if v is not None})
 
     @property
     def stacked(self) -> int:
         """Frames that environments put together; an agent with `frames` of its own does so."""
-        own = {setting.name for setting in fields(self.agent)}
-        return 1 if "frames" in own else self.frames or 1
+        agent_fields = {setting.name for setting in fields(self.agent)}
+        return 1 if "frames" in agent_fields else self.frames or 1
 
     @property
     def shapes_rewards(self) -> bool:
@@ -257,11 +257,11 @@ def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
     agent: Any = mapping.get("agent")
     for name in AGENTS_OWN if isinstance(agent, Mapping) else ():
         dashed = name.replace("_", "-")
-        said = [show(group.get(name, group.get(dashed))) for group in (mapping, agent)]
-        if "none" not in said and said[0] != said[1]:
+        values = [show(group.get(name, group.get(dashed))) for group in (mapping, agent)]
+        if "none" not in values and values[0] != values[1]:
             raise ConfigError(
                 name,
-                f"= {said[0]} and agent.{name} = {said[1]} contradict each other: they are one "
+                f"= {values[0]} and agent.{name} = {values[1]} contradict each other: they are one "
                 "setting, so leave one of them out.",
             )
 
@@ -282,7 +282,7 @@ def tell_agent(run: "Run") -> None:
     """What is the agent's own is kept there alone."""
     for name in AGENTS_OWN:
         value = getattr(run, name)
-        if value is not None and name in {own.name for own in fields(run.agent)}:
+        if value is not None and name in {setting.name for setting in fields(run.agent)}:
             object.__setattr__(run, "agent", replace(run.agent, **{name: value}))
             object.__setattr__(run, name, None)
 
@@ -291,10 +291,10 @@ def check_wrappers(run: "Run") -> None:
     """Refuses those that the agent cannot have, and those
     that the environment's name says too."""
     _ = run.world
-    asked = {name: getattr(run, name) for name, usual in USUAL.items()}
-    asked = {name: value for name, value in asked.items() if value != USUAL[name]}
-    if asked and not run.agent.wrappable:
-        name, value = next(iter(asked.items()))
+    wrappers = {name: getattr(run, name) for name, usual in USUAL.items()}
+    wrappers = {name: value for name, value in wrappers.items() if value != USUAL[name]}
+    if wrappers and not run.agent.wrappable:
+        name, value = next(iter(wrappers.items()))
         raise ConfigError(
             name,
             f"= {show(value)} is not for agent {run.agent.name}, which takes environments as they "

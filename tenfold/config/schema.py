@@ -33,6 +33,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import LAYERS, VALUES, names_sides
 from tenfold.core.registry import OWN, own
 
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
 
 
@@ -48,14 +49,10 @@ class Limits:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
+        if not self.above and self.high < math.inf:
+            return f"between {self.low:g} and {self.high:g}"
         least = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
-        if self.high == math.inf:
-            return least
-        return (
-            f"{least} and at most {self.high:g}"
-            if self.above
-            else f"between {self.low:g} and {self.high:g}"
-        )
+        return least if self.high == math.inf else f"{least} and at most {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -118,14 +115,12 @@ class Config:
     def of(cls, mapping: Mapping[str, Any]) -> Self:
         """Built from a mapping (a YAML file, flags); an unknown key is an error that names the
         nearest one."""
-        given = {str(raw).replace("-", "_"): value for raw, value in mapping.items()}
-        if len(given) < len(mapping):
-            words = [str(raw).replace("-", "_") for raw in mapping]
-            raise ConfigError(
-                next(word for word in words if words.count(word) > 1),
-                "is given twice, with - and with _.",
-            )
-        return cls(**given)
+        values = {str(raw).replace("-", "_"): value for raw, value in mapping.items()}
+        if len(values) < len(mapping):
+            names = [str(raw).replace("-", "_") for raw in mapping]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(twice, "is given twice, with - and with _.")
+        return cls(**values)
 
     @classmethod
     def converted(cls, value: Any, key: str) -> Self:
@@ -162,19 +157,20 @@ class Option(Config):
                 "",
                 f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.",
             )
-        given = dict(zip(names, positional, strict=False))
-        twice = [name for name in named if name in given]
+        values = dict(zip(names, positional, strict=False))
+        twice = [name for name in named if name in values]
         if twice:
             raise ConfigError(twice[0], "is given twice.")
-        given |= named
-        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in given]
+        values |= named
+        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
         if missing:
             raise ConfigError(missing[0], "is missing.")
-        return cls.of(given)
+        return cls.of(values)
 
     def __str__(self) -> str:
-        given = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
-        return f"{type(self).__name__.lower()}({given})" if given else type(self).__name__.lower()
+        word = type(self).__name__.lower()
+        arguments = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
+        return f"{word}({arguments})" if arguments else word
 
 
 @cache
@@ -182,14 +178,14 @@ def hints(cls: type) -> dict[str, Any]:
     """Types of the fields, by their names."""
     if "__dataclass_fields__" not in vars(cls):
         dataclass(frozen=True)(cls)
-    found = get_type_hints(cls, include_extras=True)
-    return {f.name: found[f.name] for f in fields(cls)}
+    types_by_name = get_type_hints(cls, include_extras=True)
+    return {f.name: types_by_name[f.name] for f in fields(cls)}
 
 
 @cache
 def docs(cls: type) -> dict[str, str]:
     """Field name -> the string literal under it in the source."""
-    found: dict[str, str] = {}
+    help_texts: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         if base is Config or base is Option:
             continue
@@ -204,8 +200,8 @@ def docs(cls: type) -> dict[str, str]:
                 and isinstance(after, ast.Expr)
                 and isinstance(after.value, ast.Constant)
             ):
-                found[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
-    return found
+                help_texts[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
+    return help_texts
 
 
 def convert(value: Any, hint: Any, key: str) -> Any:
@@ -248,15 +244,10 @@ def convert(value: Any, hint: Any, key: str) -> Any:
 
 def convert_scalar(value: Any, hint: type, key: str) -> Any:
     wrong = ConfigError(key, f"= {show(value)} is not {describe(hint)}.")
-    if hint is bool:
-        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-        if isinstance(value, str) and value.lower() in words:
-            return words[value.lower()]
-        if isinstance(value, bool):
-            return value
-        raise wrong
-    if hint is str:
-        if isinstance(value, str):
+    if hint is bool and isinstance(value, str):
+        value = BOOLEANS.get(value.lower())
+    if hint in (bool, str):
+        if isinstance(value, hint):
             return value
         raise wrong
     number = parse_number(value) if isinstance(value, str) else value
@@ -338,12 +329,12 @@ def describe(hint: Any) -> str:
         return "none"
     if isinstance(hint, type) and issubclass(hint, Option):
         return hint.notation()
-    words = {
+    names = {
         int: "a whole number such as 32, 300k or 1.5M",
         float: "a number such as 0.99 or 1e-3",
         bool: "true or false",
     }
-    return words.get(hint, "text")
+    return names.get(hint, "text")
 
 
 def to_mapping(config: Config) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.agent import FieldSpec, alias_of, field_specs, misspelled_alias
+from tenfold.config.agent import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import changed
 from tenfold.config.notation import (
     balanced,
@@ -76,10 +76,10 @@ class Search:
     @property
     def spaces(self) -> dict[str, Space]:
         """By the names of what is drawn: the setting's own, or with a number behind it."""
-        found = [piece for piece in self.pieces if not isinstance(piece, str)]
-        if len(found) == 1:
-            return {self.path: found[0]}
-        return {f"{self.path}.{number}": space for number, space in enumerate(found, 1)}
+        drawn = [piece for piece in self.pieces if not isinstance(piece, str)]
+        if len(drawn) == 1:
+            return {self.path: drawn[0]}
+        return {f"{self.path}.{number}": space for number, space in enumerate(drawn, 1)}
 
     def value(self, drawn: Mapping[str, Any]) -> Any:
         """The setting's value, of what was drawn."""
@@ -103,37 +103,33 @@ def parse_search(text: str) -> tuple[str, str]:
     return path, space.strip()
 
 
-def searches(run: Run, wanted: Mapping[str, Any]) -> tuple[Search, ...]:
+def searches(run: Run, search: Mapping[str, Any]) -> tuple[Search, ...]:
     """What is to be searched over, by settings' names; a ConfigError for what cannot be."""
-    if not wanted:
+    if not search:
         raise UserError(
             'There is nothing to search over: name a setting, such as --search "agent.lr='
             'log(1e-4,1e-2)".'
         )
     specs = specs_by_path(run)
-    return tuple(search_of(path.replace("-", "_"), space, specs) for path, space in wanted.items())
+    return tuple(search_of(path.replace("-", "_"), space, specs) for path, space in search.items())
 
 
 def specs_by_path(run: Run) -> dict[str, FieldSpec]:
     """The settings of a run with this one's agent."""
     everyones = {spec.path: spec for spec in field_specs(Run) if not spec.path.startswith("agent.")}
-    own = {spec.path: spec for spec in field_specs(type(run.agent), "agent.")}
-    own.pop("agent.name", None)
-    return own | everyones
+    of_agent = {spec.path: spec for spec in field_specs(type(run.agent), "agent.")}
+    of_agent.pop("agent.name", None)
+    return of_agent | everyones
 
 
 def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
     spec = specs.get(path)
     if spec is None:
         word = path.split(".")[-1]
-        same = [known for known in specs if known.split(".")[-1] == word]
-        told = (
-            alias_of(specs, word)
-            or (f": write {' or '.join(same)}" if same else "")
-            or misspelled_alias(specs, word)
-            or nearest(path, [*specs])
+        suggestion = (
+            meaning_of(specs, word) or misspelled_alias(specs, word) or nearest(path, [*specs])
         )
-        raise ConfigError(path, f"is not a setting that can be searched over{told}.")
+        raise ConfigError(path, f"is not a setting that can be searched over{suggestion}.")
     if path in FIXED:
         raise ConfigError(
             path, "cannot be searched over: trials are compared by what is the same in all of them."
@@ -150,10 +146,10 @@ def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
         )
     if len(pieces) == 1:
         pieces = [fitted(pieces[0], spec)]  # type: ignore[arg-type]
-    found = Search(path, tuple(pieces))
+    search = Search(path, tuple(pieces))
     for end in (0, -1):  # bounds outside the setting's limits are refused by its own sentence
-        convert(found.value({n: s.ends[end] for n, s in found.spaces.items()}), spec.hint, path)
-    return found
+        convert(search.value({n: s.ends[end] for n, s in search.spaces.items()}), spec.hint, path)
+    return search
 
 
 def fitted(space: Space, spec: FieldSpec) -> Space:
@@ -198,11 +194,11 @@ def pieces_of(text: str, path: str) -> list[str | Space]:
     name, positional, named = parse_call(text, path)
     if name in ("log", "range", "int") or (name == "linear" and len(positional) == 2):
         return [interval(name, text, [*positional, *named], path)]
-    parts = [pieces_of(part, path) for part in positional]
-    parts += [[f"{key}=", *pieces_of(part, path)] for key, part in named.items()]
-    if all(isinstance(piece, str) for part in parts for piece in part):
+    arguments = [pieces_of(part, path) for part in positional]
+    arguments += [[f"{key}=", *pieces_of(part, path)] for key, part in named.items()]
+    if all(isinstance(piece, str) for part in arguments for piece in part):
         return [text]
-    filled = reduce(lambda one, other: [*one, ", ", *other], parts)
+    filled = reduce(lambda one, other: [*one, ", ", *other], arguments)
     return [f"{name}(", *filled, ")"]
 
 
@@ -226,19 +222,19 @@ def interval(name: str, text: str, ends: list[str], path: str) -> Interval:
     return Interval(kind(low), kind(high), name == "log", whole)
 
 
-def drawn_run(run: Run, wanted: tuple[Search, ...], drawn: Mapping[str, Any]) -> Run:
+def drawn_run(run: Run, searches: tuple[Search, ...], drawn: Mapping[str, Any]) -> Run:
     """The run with what was drawn; a ConfigError where settings do not fit one another."""
-    change = nested({search.path: search.value(drawn) for search in wanted})
+    change = nested({search.path: search.value(drawn) for search in searches})
     return changed(run, change)
 
 
-def default_drawn(run: Run, wanted: tuple[Search, ...]) -> dict[str, Any] | None:
+def default_drawn(run: Run, searches: tuple[Search, ...]) -> dict[str, Any] | None:
     """What would have to be drawn for the run as it is; None where that cannot be drawn."""
-    found = {}
-    for search in wanted:
+    drawn = {}
+    for search in searches:
         value = plain(reduce(getattr, search.path.split("."), run))
         space = next(iter(search.spaces.values()))
         if len(search.pieces) > 1 or value not in space:
             return None
-        found[search.path] = value
-    return found
+        drawn[search.path] = value
+    return drawn

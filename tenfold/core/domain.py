@@ -87,15 +87,15 @@ class Domain:
         """Where an episode is filmed even if nobody asks for it."""
         return None
 
-    def lines(self, found: dict[str, Any]) -> list[str]:
-        """What `evaluate` found of one run, for a terminal."""
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        """The results of `evaluate` for one run, as lines of text."""
         return []
 
     def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
         """That of many seeds, for a terminal."""
         return []
 
-    def member_words(self, found: dict[str, Any]) -> str:
+    def member_words(self, results: dict[str, Any]) -> str:
         """Of one seed among many, behind its return."""
         return ""
 

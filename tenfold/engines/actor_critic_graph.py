@@ -8,14 +8,15 @@ import torch
 
 from tenfold.config.options import value_at
 from tenfold.core.random import fill_normal
-from tenfold.engines.actor_critic import ActorCriticEngine, gradients
+from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import gradients
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
 from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.nets.actor_critic import Stacked
 from tenfold.ops.adam import adam_recorded
 
 
-class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
+class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
     """As the plain engine; where the policy learns rarer than the critics, a graph for each place
     in that turn."""
 
@@ -48,7 +49,7 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
             "places": ((2, items, 1), np.int64),
             "action": ((items, reals), np.float32) if reals else ((items,), np.int64),
             **dict.fromkeys(DRAWN[1:], ((items,), np.float32)),
-            **dict.fromkeys(self.agent.beside, ((items, reals), np.float32)),
+            **dict.fromkeys(self.agent.extra_noise, ((items, reals), np.float32)),
         }
         return found | dict.fromkeys(("lr", "before", "late"), ((), np.float32))
 
@@ -60,7 +61,7 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
         lr, parts = value_at(agent.config.lr, step), self.sent.open()
         for number, part in enumerate(parts[:count], agent.updates):
             replay.sample_indices(beta, 0, [part[name] for name in ("places", *DRAWN)])
-            for name, purpose in agent.beside.items():
+            for name, purpose in agent.extra_noise.items():
                 out = part[name].reshape(-1)
                 fill_normal(agent.keys[purpose], number * out.size, out)
             part["lr"][...], part["before"][...] = lr, number

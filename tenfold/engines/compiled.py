@@ -1,8 +1,11 @@
-"""The compiled engine of any algorithm: forward passes, loss, gradient, clipping and Adam as one
-pure function on the flat buffers through torch.compile. Opt-in: compiling takes long.
+"""The compiled engines: an agent's update, forward passes, losses, gradients, clipping, Adam and
+target networks, as one pure function on the flat buffers through torch.compile. Opt-in: compiling
+takes long.
 
-Numbers that change from update to update (learning rate, bias corrections) are tensors, so that
-nothing is compiled twice. All else stays as in the plain engine.
+It traces the very function that the plain engine runs, with an optimiser that makes new tensors
+instead of changing old ones. Numbers that change from update to update (learning rate, bias
+corrections, how far the target moves) are tensors, so that nothing is compiled twice. All else
+stays as in the plain engine.
 """
 
 import shutil
@@ -14,89 +17,36 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tenfold.engines.choose import why_not_memory
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import AutogradEngine
 from tenfold.ops.adam import BETA1, BETA2
 
-
-class Compiled(AutogradEngine):
-    """Stands before a plain engine among the bases of a class, whose `examples` are then what the
-    loss is given of a batch of every size."""
-
-    examples: Callable[[], Iterable[tuple[Any, ...]]]
-    words = "the update as one graph through torch.compile"
-    whole_batches = True
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        step = pure_step(self.unchecked_agent(), self.agent.config)
-        self.step = torch.compile(step, fullgraph=True, dynamic=False)
-
-    @classmethod
-    def why_not(cls, agent: Any, run: Any = None) -> str:
-        if not shutil.which("g++"):
-            return "it needs a C++ compiler, and g++ is not installed"
-        if agent.device.type != "cpu":
-            return f"it runs on the CPU, and the networks are on {agent.device.type}"
-        if agent.layout.graph:
-            return "every batch of graphs has another number of nodes, and would be compiled anew"
-        return why_not_memory(agent)
-
-    def unchecked_agent(self) -> Any:
-        """The agent whose loss is compiled, where what it checks has been checked already."""
-        return self.agent
-
-    def warm_up(self) -> None:
-        """What the first calls return is thrown away."""
-        for inputs in self.examples():
-            self.call(torch.tensor([1e-3, 0.1, 0.1]), inputs)
-
-    def call(self, numbers: torch.Tensor, inputs: tuple[Any, ...]) -> Any:
-        agent = self.agent
-        return self.step(agent.online.flat, agent.mean, agent.square, numbers, *inputs)
-
-    def descend(
-        self, lr: float, parts: Iterable[tuple[Any, ...]]
-    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
-        (inputs,) = parts
-        agent = self.agent
-        agent.updates += 1
-        new, norm, said = self.call(adam_numbers(lr, agent.updates), inputs)
-        buffers = (agent.online.flat, agent.mean, agent.square, agent.online.flat_grad)
-        for own, value in zip(buffers, new, strict=True):
-            own.copy_(value)
-        return [said], norm
+WORDS = "the update as one graph through torch.compile"
 
 
-def adam_numbers(lr: float, step: int) -> torch.Tensor:
-    """What changes in Adam from step to step: learning rate and bias corrections."""
-    return torch.tensor([lr, 1 - BETA1**step, (1 - BETA2**step) ** 0.5])
+def why_not_traced(agent: Any) -> str:
+    """What keeps torch.compile from an agent, in words."""
+    if not shutil.which("g++"):
+        return "it needs a C++ compiler, and g++ is not installed"
+    if agent.device.type != "cpu":
+        return f"it runs on the CPU, and the networks are on {agent.device.type}"
+    if agent.layout.graph:
+        return "every batch of graphs has another number of nodes, and would be compiled anew"
+    return why_not_memory(agent)
 
 
-def pure_adam(
-    flat: torch.Tensor,
-    mean: torch.Tensor,
-    square: torch.Tensor,
-    gradient: torch.Tensor,
-    numbers: torch.Tensor,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Parameters and moments after a step."""
-    mean = torch.lerp(mean, gradient, 1 - BETA1)
-    square = square * BETA2 + gradient * gradient * (1 - BETA2)
-    root = square.sqrt() / numbers[2] + eps
-    return flat - numbers[0] / numbers[1] * mean / root, mean, square
-
-
-class Loss(nn.Module):
-    """An agent's loss as a module, so that the parameters of its network can be given."""
+class Losses(nn.Module):
+    """An agent's networks as a module whose parameters can be given while a loss is computed."""
 
     def __init__(self, agent: Any) -> None:
         super().__init__()
-        self.online, self.agent = agent.online, agent
+        self.online, self.target = agent.online, getattr(agent, "target", None)
+        self.views = [views_of(self.online, "online")]
+        if self.target is not None:
+            self.views.append(views_of(self.target, "target"))
 
-    def forward(self, *inputs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        loss, *more = self.agent.loss(*inputs)
-        return loss, more
+    def forward(self, loss: Callable[..., Any], *inputs: Any) -> Any:
+        return loss(*inputs)
 
 
 def views_of(network: Any, prefix: str) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
@@ -108,26 +58,188 @@ def views_of(network: Any, prefix: str) -> Callable[[torch.Tensor], dict[str, to
     return lambda flat: {name: flat[a:b].view(shape) for name, (a, b, shape) in places.items()}
 
 
-def pure_step(agent: Any, config: Any) -> Any:
-    """(parameters, moments, numbers, what the loss is given) -> ((parameters, moments, gradient),
-    gradient's norm, what the loss said)."""
-    module, views = Loss(agent), views_of(agent.online, "online")
+def adam_numbers(lr: float, step: int) -> torch.Tensor:
+    """What changes in Adam from step to step: learning rate and bias corrections."""
+    return torch.tensor([lr, 1 - BETA1**step, (1 - BETA2**step) ** 0.5])
 
-    def loss(flat: torch.Tensor, *inputs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return functional_call(module, views(flat), inputs)
 
-    def step(
-        flat: torch.Tensor,
-        mean: torch.Tensor,
-        square: torch.Tensor,
-        numbers: torch.Tensor,
-        *inputs: Any,
-    ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor, list[torch.Tensor]]:
-        gradient, (value, more) = grad_and_value(loss, has_aux=True)(flat, *inputs)
-        norm = gradient.norm()
-        if config.clip_norm:
-            gradient = gradient * (config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-        flat, mean, square = pure_adam(flat, mean, square, gradient, numbers, config.adam_eps)
-        return (flat, mean, square, gradient), norm, [value, *more]
+class TracedOptimiser:
+    """As `engines.plain.EagerOptimiser`, with new buffers in place of changed ones."""
 
-    return step
+    def __init__(
+        self, agent: Any, module: Losses, buffers: list[torch.Tensor], numbers: Any, tau: Any
+    ) -> None:
+        """`module`: of the agent's networks; `buffers`: parameters, moments, the target's
+        parameters if there is one; `numbers`: of Adam, for parts that make a step in every update
+        and for those that make one rarer."""
+        self.agent, self.module, self.numbers, self.tau = agent, module, numbers, tau
+        self.flat, self.mean, self.square, *targets = buffers
+        self.target = targets[0] if targets else None
+        self.gradient = torch.zeros_like(self.flat)
+        self.policy_due = True
+
+    @property
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        targets = () if self.target is None else (self.target,)
+        return (self.flat, self.mean, self.square, *targets, self.gradient)
+
+    def differentiate(self, loss: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The gradient by all parameters, and what `loss` gave."""
+        online, *others = self.module.views
+        given = others[0](self.target) if others and self.target is not None else {}
+
+        def value_of(flat: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+            value, *more = functional_call(self.module, online(flat) | given, (loss, *inputs))
+            return value, more
+
+        gradient, (value, more) = grad_and_value(value_of, has_aux=True)(self.flat)
+        return gradient, [value, *more]
+
+    def adam(self, place: slice, gradient: torch.Tensor, numbers: torch.Tensor) -> None:
+        """A step for the parameters at `place`."""
+        flat, mean, square = (b[place] for b in (self.flat, self.mean, self.square))
+        mean = torch.lerp(mean, gradient, 1 - BETA1)
+        square = square * BETA2 + gradient * gradient * (1 - BETA2)
+        root = square.sqrt() / numbers[2] + self.agent.config.adam_eps
+        flat = flat - numbers[0] / numbers[1] * mean / root
+        stepped = {"flat": flat, "mean": mean, "square": square, "gradient": gradient}
+        for name, new in stepped.items():
+            old = getattr(self, name)
+            stop = len(old) if place.stop is None else place.stop
+            setattr(self, name, torch.cat([old[: place.start or 0], new, old[stop:]]))
+
+    def descend(
+        self, loss: Callable[..., Any], minibatches: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        (inputs,) = minibatches
+        gradient, results = self.differentiate(loss, inputs)
+        norm, limit = gradient.norm(), self.agent.config.clip_norm
+        if limit:
+            gradient = gradient * (limit / (norm + 1e-6)).clamp(max=1.0)
+        self.adam(slice(None), gradient, self.numbers[0])
+        return [results], norm
+
+    def descend_parts(
+        self, loss: Callable[..., Any], batch: Any, parts: tuple[str, ...], every: int = 1
+    ) -> list[torch.Tensor]:
+        gradient, results = self.differentiate(loss, (batch,))
+        places = self.agent.online.places
+        for name in parts:
+            self.adam(places[name], gradient[places[name]], self.numbers[int(every > 1)])
+        return results
+
+    def follow(self) -> None:
+        assert self.target is not None
+        self.target = torch.lerp(self.target, self.flat[self.agent.followed], self.tau)
+
+    def gradient_norm(self) -> torch.Tensor:
+        return self.gradient.norm()
+
+
+class CompiledOffPolicy(OffPolicyEngine):
+    """As the plain engine, but an update is one pure function; where the policy learns rarer than
+    the critics, there are two of them."""
+
+    words, whole_batches = WORDS, True
+
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        changing = "observations are normalised by statistics that change between updates"
+        return why_not_traced(agent) or (changing if agent.norm else "")
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.traced = {
+            due: torch.compile(self.pure_update(due), fullgraph=True, dynamic=False)
+            for due in {True, self.agent.delay == 1}
+        }
+
+    def pure_update(self, policy_due: bool) -> Callable[..., Any]:
+        """(buffers, numbers, share of the target, minibatches) -> (new buffers and the gradient,
+        TD errors, metrics)."""
+        agent, module = self.agent, Losses(self.agent)
+
+        def update(
+            buffers: list[torch.Tensor], numbers: torch.Tensor, tau: torch.Tensor, inputs: Any
+        ) -> Any:
+            optimiser = TracedOptimiser(agent, module, buffers, numbers, tau)
+            optimiser.policy_due = policy_due
+            errors, metrics = agent.update(inputs, optimiser)
+            return optimiser.buffers, errors, metrics
+
+        return update
+
+    def buffers(self) -> list[torch.Tensor]:
+        agent = self.agent
+        return [agent.online.flat, agent.mean, agent.square, agent.target.flat]
+
+    def warm_up(self) -> None:
+        """What the first calls return is thrown away."""
+        for due in self.traced:
+            inputs = self.agent.minibatches(self.rows, self.staging.send, True)
+            self.call(inputs, 1, 1e-3, due)
+
+    def call(self, inputs: Iterable[Any], number: int, lr: float, policy_due: bool) -> Any:
+        agent = self.agent
+        steps = number, max(number // agent.delay, 1)
+        numbers = torch.stack([adam_numbers(lr, step) for step in steps])
+        tau = torch.tensor(float(agent.target_share(number)))
+        return self.traced[policy_due](self.buffers(), numbers, tau, list(inputs))
+
+    def update_from(
+        self, inputs: Iterable[tuple[Any, ...]], number: int, lr: float
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        new, errors, metrics = self.call(inputs, number, lr, number % self.agent.delay == 0)
+        for old, value in zip((*self.buffers(), self.agent.online.flat_grad), new, strict=True):
+            old.copy_(value)
+        return errors, metrics
+
+
+class Compiled(AutogradEngine):
+    """Stands before a plain engine that learns from rollouts among the bases of a class, whose
+    `examples` are then what the loss is given of a batch of every size."""
+
+    examples: Callable[[], Iterable[tuple[Any, ...]]]
+    words, whole_batches = WORDS, True
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        agent = self.unchecked_agent()
+        module = Losses(agent)
+
+        def step(buffers: list[torch.Tensor], numbers: torch.Tensor, *inputs: Any) -> Any:
+            optimiser = TracedOptimiser(agent, module, buffers, numbers, None)
+            (results,), norm = optimiser.descend(agent.loss, [inputs])
+            return optimiser.buffers, norm, results
+
+        self.step = torch.compile(step, fullgraph=True, dynamic=False)
+
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        return why_not_traced(agent)
+
+    def unchecked_agent(self) -> Any:
+        """The agent whose loss is compiled, where what it checks has been checked already."""
+        return self.agent
+
+    def warm_up(self) -> None:
+        """What the first calls return is thrown away."""
+        for inputs in self.examples():
+            self.call(1e-3, 1, inputs)
+
+    def call(self, lr: float, number: int, inputs: tuple[Any, ...]) -> Any:
+        agent = self.agent
+        buffers = [agent.online.flat, agent.mean, agent.square]
+        return self.step(buffers, adam_numbers(lr, number)[None], *inputs)
+
+    def descend(
+        self, lr: float, parts: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        (inputs,) = parts
+        agent = self.agent
+        agent.updates += 1
+        new, norm, results = self.call(lr, agent.updates, inputs)
+        buffers = (agent.online.flat, agent.mean, agent.square, agent.online.flat_grad)
+        for own, value in zip(buffers, new, strict=True):
+            own.copy_(value)
+        return [results], norm

@@ -1,25 +1,32 @@
-"""What runs hold on a GPU: arrays with a row for each seed, and evaluations of all of them by one
-launch. Each algorithm with a resident engine has its own (`resident_seeds`)."""
+"""What runs hold on a GPU: arrays with a row for each seed, copied there and back, and evaluations
+of all of them by one launch. An algorithm adds what its kernels are compiled for, its arrays and
+its launches."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from tenfold.core.random import Purpose, key
-from tenfold.envs.adapter import episode_seeds
+from tenfold.envs.adapter import StateEnvironments, episode_seeds
 from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
+from tenfold.ops.device.language import words
 
 Room = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one seed: types and shapes
 
 
-def bytes_of(agent: Any, room: Room) -> int:
-    """What a seed takes on the device, its agent's own networks included."""
-    return agent.block.nbytes + sum(
-        dtype.itemsize * math.prod(shape) for dtype, shape in room.values()
-    )
+# arrays of a seed's environments, by their names on the device
+OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
+
+
+class Seed(NamedTuple):
+    """What one run holds on the host."""
+
+    agent: Any
+    memory: Any  # a replay memory, or a rollout
+    envs: StateEnvironments
 
 
 def empty_rows(seeds: int, room: Room, device: Any) -> dict[str, torch.Tensor]:
@@ -36,30 +43,71 @@ def empty_rows(seeds: int, room: Room, device: Any) -> dict[str, torch.Tensor]:
 
 
 class DeviceSeeds:
-    """All seeds of a launch, each what one run holds on the host with its `agent`. Their settings
-    are alike but for the seed."""
+    """All seeds of a launch, each what one run holds on the host. Their settings are alike but for
+    the seed."""
 
-    arrays: Any  # tensors with a row for each seed
-    held: dict[str, list[np.ndarray]]  # the seeds' own arrays that the device has copies of
+    Arrays: ClassVar[Any]  # the named tuple of the kernels' arrays
+    of_memory: ClassVar[tuple[str, ...]]  # arrays of a seed's memory that the device has as well
+    purposes: ClassVar[tuple[Purpose, ...]]  # of the draws that kernels make
 
-    def __init__(self, seeds: Sequence[Any], device: str, task: Any) -> None:
-        self.seeds, self.device, self.task = list(seeds), torch.device(device), task
-        self.episodes = EpisodeShape(task, task.sources)
+    def __init__(self, seeds: Sequence[Seed], device: str, shape: Any) -> None:
+        """`shape`: what the kernels are compiled for."""
+        self.seeds, self.device, self.shape = list(seeds), torch.device(device), shape
+        self.task, agent = shape.task, seeds[0].agent
+        self.episodes = EpisodeShape(self.task, self.task.sources)
         self.streams: dict[Any, list[list[Any]]] = {}  # of the episodes of evaluations
+        # the seeds' own arrays that the device has copies of
+        self.copied: dict[str, list[np.ndarray]] = {
+            **{name: [getattr(s.memory, name) for s in seeds] for name in self.of_memory},
+            **{name: [getattr(s.envs, array) for s in seeds] for name, array in OF_ENVS.items()},
+        }
+        keys = [[s.agent.keys[purpose] for purpose in self.purposes] for s in seeds]
+        lane_keys = [list(s.envs.streams) for s in seeds]
+        self.arrays = self.Arrays(  # tensors with a row for each seed
+            **empty_rows(len(seeds), self.room_of(seeds[0], shape), device),
+            rules=torch.from_numpy(self.rules(agent)).to(device),
+            streams=torch.stack([words(row, "cpu") for row in keys]).to(device),
+            lane_stream=torch.stack([words(row, "cpu") for row in lane_keys]).to(device),
+        )
+
+    @staticmethod
+    def rules(agent: Any) -> np.ndarray:
+        """The settings that change no kernel, as numbers."""
+        raise NotImplementedError
+
+    @classmethod
+    def sizes_of(cls, seed: Seed, shape: Any) -> Room:
+        """Type and shape of what the device holds of a seed besides copies of its own arrays."""
+        raise NotImplementedError
+
+    @classmethod
+    def room_of(cls, seed: Seed, shape: Any) -> Room:
+        """Type and shape of what the device holds of a seed."""
+        arrays = {name: getattr(seed.memory, name) for name in cls.of_memory}
+        arrays |= {name: getattr(seed.envs, array) for name, array in OF_ENVS.items()}
+        copies = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        block = (np.dtype(np.float32), tuple(seed.agent.block.shape))
+        return copies | {"block": block} | dict(cls.sizes_of(seed, shape))
+
+    @classmethod
+    def bytes_of(cls, seed: Seed, shape: Any) -> int:
+        """What a seed takes on the device, its agent's own networks included."""
+        room = cls.room_of(seed, shape).values()
+        return seed.agent.block.nbytes + sum(d.itemsize * math.prod(size) for d, size in room)
 
     @property
     def sums(self) -> torch.Tensor:
         return self.arrays.sums
 
-    def send_held(self) -> None:
+    def send_copies(self) -> None:
         self.arrays.block.copy_(torch.stack([seed.agent.block for seed in self.seeds]))
-        for name, arrays in self.held.items():
+        for name, arrays in self.copied.items():
             # one by one: memories that were never written to are then never made
             for row, array in zip(getattr(self.arrays, name), arrays, strict=True):
                 row.copy_(torch.from_numpy(array))
 
-    def fetch_held(self) -> None:
-        for name, arrays in self.held.items():
+    def fetch_copies(self) -> None:
+        for name, arrays in self.copied.items():
             rows = getattr(self.arrays, name).cpu().numpy()
             for array, row in zip(arrays, rows, strict=True):
                 array[...] = row

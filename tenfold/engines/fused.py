@@ -10,20 +10,13 @@ does, from the same random numbers in the same order. For fully connected networ
 float32.
 """
 
-from functools import cached_property
-from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
-from tenfold.core.system import Clock
-from tenfold.core.tables import Table, compiled_for, open_table
-from tenfold.envs.adapter import Environments
-from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck
-from tenfold.memory.replay import Replay
+from tenfold.core.tables import open_table
 from tenfold.memory.replay_gather import gather_columns, gather_masks
 from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS
@@ -71,6 +64,18 @@ PARAMS: dict[str, type] = {
     "policy_delay": int,
     "smoothing": float,
     "smoothing_clip": float,
+    # of PPO
+    "lam": float,
+    "reward_scale": float,
+    "normalize_advantage": bool,
+    "clip": float,
+    "value_clip": float,
+    "value_weight": float,
+    "entropy": float,
+    "target_kl": float,
+    "minibatches": int,
+    "epochs": int,
+    "refuses_empty": bool,
 }
 SCHEDULES = ("lr", "beta", "exploration")  # four numbers each
 WHOLE_SCHEDULE = np.int64(0)  # where they begin
@@ -168,24 +173,26 @@ def note(counter, stage, began):
 
 
 @kernel(inline="always")
-def one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def one_round(store, update, act, parts, table, step, memory, acting):
     """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`. Returns an environment in which no action is allowed, or -1."""
+    three in `parts`, by the kernels `store(table, step)`, `update(table, memory)` and `act(table,
+    acting)`, each with the arrays that it needs beside the table. Returns an environment in which
+    no action is allowed, or -1."""
     a = open_table(table)
     stuck = -1
     if parts & STORE:
         began = looks(a.counter[ROUNDS])
-        store_step(table, m_obs, m_action, e_action, e_obs, e_final_obs)
+        store(table, step)
         note(a.counter, STORED, began)
     if parts & UPDATE and a.counter[DUE]:
         began = nanoseconds()
         for _ in range(a.counter[DUE]):
-            update(table, m_obs, m_action)
+            update(table, memory)
         a.counter[DUE] = 0
         a.counter[UPDATED] += nanoseconds() - began
     if parts & ACT:
         began = looks(a.counter[ROUNDS])
-        stuck = act(table, e_action, e_obs)
+        stuck = act(table, acting)
         note(a.counter, ACTED, began)
     return stuck
 
@@ -205,10 +212,19 @@ def many_rounds(play, moves, one_round, parts, most, given):
 
 
 @kernel(inline="always")
-def store_step(table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """`one_round` with a replay memory."""
+    memory, acting = (m_obs, m_action), (e_action, e_obs)
+    step = (m_obs, m_action, e_action, e_obs, e_final_obs)
+    return one_round(store_step, update, act, parts, table, step, memory, acting)
+
+
+@kernel(inline="always")
+def store_step(table, step):
     """The step just made, into the memory. Running statistics take in what is acted on next, steps
     and rounds are counted, and updates become due; none before learning starts, or where the memory
     has no rows."""
+    m_obs, m_action, e_action, e_obs, e_final_obs = step
     a = open_table(table)
     if a.m_mask.shape[1]:
         ended = a.e_terminated, a.e_truncated
@@ -294,151 +310,3 @@ def network_inputs(rows, scale, norm, norm_clip, inputs):
     transpose_rows(rows, scale, inputs)
     if norm.shape[1]:
         norm_columns(inputs, norm, norm_clip)
-
-
-# the engine
-
-
-class FusedRounds:
-    """Stands before the plain engine, where parameters, moments, memory and statistics stay, so
-    that a run can change engines at any round."""
-
-    words, whole_rounds = "one compiled call a round", True
-    # compiled: one round, and rounds of compiled environments
-    one_round: ClassVar[Any]
-    many_rounds: ClassVar[Any]
-    agent: Any
-    envs: Environments
-    replay: Replay
-    sums: Any
-
-    def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
-        super().__init__(agent, replay, envs)  # type: ignore[call-arg]
-        self.chosen = False  # whether `action` is the action for the current observations
-        self.counter = np.zeros(3 + len(SPENT), np.int64)
-        self.spent = self.counter[-len(SPENT) :]
-        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
-        # the agent's next actions, and the same in the environments' own numbers
-        self.action = np.zeros((envs.num_envs, *replay.action.shape[1:]), replay.batch.action.dtype)
-        self.scaled = self.compiled.action if self.compiled else self.env_actions()
-        self.table = Table(
-            {"counter": self.counter, "sums": self.sums.numpy()},
-            replay.columns(),
-            step_arrays(envs),
-            *self.columns(),
-        )
-        self.given = (
-            self.table,
-            replay.obs,
-            replay.action,
-            self.action,
-            envs.obs.reshape(envs.num_envs, -1),
-            envs.final_obs.reshape(envs.num_envs, -1),
-        )
-
-    def columns(self) -> tuple[dict[str, np.ndarray], ...]:
-        """Parameters, settings and scratch of the algorithm."""
-        raise NotImplementedError
-
-    def env_actions(self) -> np.ndarray:
-        """Room for actions as the environments take them."""
-        return np.zeros(self.envs.num_envs, np.int64)
-
-    @cached_property
-    def call(self) -> Any:
-        return compiled_for(self.one_round, 0, *self.given)
-
-    def warm_up(self) -> None:
-        if self.compiled:
-            self.run_compiled(self.compiled, 0)
-        self.call(0, *self.given)
-        e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
-        self.replay.add(
-            self.action[no],
-            e.reward[no],
-            e.terminated[no],
-            e.truncated[no],
-            e.skipped[no],
-            e.obs[no],
-            e.final_obs[no],
-            *(each[no] for each in (e.mask, e.final_mask) if each is not None),
-        )
-
-    def at(self, step: int, rounds: int, due: int = 0) -> None:
-        self.counter[:3] = step, rounds, due
-
-    def explore(self, step: int, rounds: int) -> np.ndarray:
-        """Actions for the current observations."""
-        self.at(step, rounds)
-        refuse_stuck(self.envs, self.call(ACT, *self.given))
-        self.chosen = False
-        return self.action
-
-    def play(self, most: int) -> None:
-        """Steps of environments that are not compiled, each with a whole round, until an episode
-        ends, `most` or a moment."""
-        envs, given, scaled, call = self.envs, self.given, self.scaled, self.call
-        enough = monotonic() + PATIENCE
-        for _ in range(most):
-            envs.step(scaled)
-            refuse_dead_end(envs)
-            refuse_stuck(envs, call(7, *given))
-            if envs.finished or monotonic() > enough:
-                break
-
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        clock.start()
-        self.at(step, 0, count)
-        self.call(UPDATE, *self.given)
-        self.chosen = False
-        clock.lap("update")
-
-    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
-        counts after them."""
-        if not self.chosen:
-            self.explore(step, rounds)
-            self.chosen = True
-        if self.compiled:
-            self.compiled.begin_rounds()
-            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
-        else:
-            self.play(most)
-        return int(self.counter[STEP]), int(self.counter[ROUNDS])
-
-    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        return self.many_rounds(most, *envs.given, *self.given)
-
-    def set_lr(self, lr: Any) -> None:
-        self.table.arrays["lr"][:] = as_numbers(lr)
-
-    def load_state(self, state: Any) -> None:
-        super().load_state(state)  # type: ignore[misc]
-        self.chosen = False
-
-
-class FusedActing:
-    """`explore` of an agent as one compiled call, for an actor that does nothing else."""
-
-    def __init__(
-        self,
-        choose: Any,
-        columns: tuple[dict[str, np.ndarray], ...],
-        action: np.ndarray,
-        options: int = 0,
-    ) -> None:
-        """`choose`: the kernel of the algorithm that does it, `columns`: what that reads, `action`:
-        where actions go, `options`: the length of a mask, 0 where there is none."""
-        self.choose, self.action, self.counter = choose, action, np.zeros(3, np.int64)
-        self.mask = np.zeros((len(action), options), np.bool_)
-        self.table = Table({"counter": self.counter, "e_mask": self.mask}, *columns)
-
-    def __call__(
-        self, rows: np.ndarray, step: int, rounds: int, mask: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Actions for rows [B, …], valid until the next call."""
-        self.counter[:] = step, rounds, 0
-        if mask is not None:
-            self.mask[:] = mask
-        self.choose(self.table, self.action, rows.reshape(len(rows), -1))
-        return self.action

@@ -1,14 +1,14 @@
 """What the plain engines of all algorithms share: an update by eager autograd on an agent's flat
 buffers, and the means of what updates tell."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from tenfold.ops.adam import ADAM_EPS, descend
+from tenfold.ops.adam import ADAM_EPS, adam, descend, polyak
 
 
 def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
@@ -18,6 +18,75 @@ def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
     config, online, moments = agent.config, agent.online, (agent.mean, agent.square)
     eps, limit = getattr(config, "adam_eps", ADAM_EPS), getattr(config, "clip_norm", None)
     return descend(online.flat, online.flat_grad, *moments, agent.updates, lr, eps, limit)
+
+
+class EagerOptimiser:
+    """Steps of Adam by autograd, in place, on the flat buffers of an agent that learns off-policy:
+    what an agent's `update` is written against. `engines.compiled.TracedOptimiser` does the same
+    with tensors in place of numbers, and new buffers in place of changed ones."""
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+
+    def begin(self, number: int, lr: float) -> None:
+        """Before update `number`, counted from 1."""
+        self.number, self.lr, self.tau = number, lr, self.agent.target_share(number)
+        self.policy_due = number % self.agent.delay == 0
+        self.agent.online.flat_grad.zero_()
+
+    def descend(
+        self, loss: Callable[..., Any], minibatches: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """One step for the whole network, by the sum of the minibatches' losses. Returns what
+        `loss` gave for each, and the gradient's norm before it was clipped."""
+        agent, results = self.agent, []
+        for inputs in minibatches:
+            value, *more = loss(*inputs)
+            value.backward()
+            results.append([value.detach(), *more])
+        buffers = agent.online.flat, agent.online.flat_grad, agent.mean, agent.square
+        config = agent.config
+        norm = descend(*buffers, self.number, self.lr, config.adam_eps, config.clip_norm)
+        return results, norm
+
+    def descend_parts(
+        self, loss: Callable[..., Any], batch: Any, parts: tuple[str, ...], every: int = 1
+    ) -> list[torch.Tensor]:
+        """A step for these parts of the networks, all others as they are; one in `every` updates
+        makes it. Returns what `loss` gave."""
+        agent, number, eps = self.agent, self.number // every, self.agent.config.adam_eps
+        value, *more = loss(batch)
+        for flat, grad, mean, square in gradients(value, agent, agent.online, parts):
+            adam(flat, grad, mean, square, number, self.lr, eps)
+        return [value.detach(), *(part.detach() for part in more)]
+
+    def follow(self) -> None:
+        """The target moves towards what was learned, by the share `tau`."""
+        if self.tau:
+            agent = self.agent
+            polyak(agent.target.flat, agent.online.flat[..., agent.followed], self.tau)
+
+    def gradient_norm(self) -> torch.Tensor:
+        """Of all parts together."""
+        return self.agent.online.flat_grad.norm()
+
+
+@torch.no_grad()
+def gradients(
+    loss: torch.Tensor, agent: Any, network: Any, parts: tuple[str, ...]
+) -> list[list[torch.Tensor]]:
+    """The loss's gradient by these parts of a network, which lies on the agent's buffers, into its
+    place; and what Adam takes for each part: parameters, gradient and moments."""
+    online, modules = agent.online, {name: getattr(network, name) for name in parts}
+    parameters = [p for module in modules.values() for p in module.parameters()]
+    by_parameter = iter(torch.autograd.grad(loss, parameters))
+    buffers, steps = (online.flat, online.flat_grad, agent.mean, agent.square), []
+    for name, module in modules.items():
+        lead = getattr(module, "members", None) or 1  # networks one after another
+        rows = [next(by_parameter).reshape(lead, -1) for _ in module.parameters()]
+        steps.append([buffer[online.places[name]] for buffer in buffers])
+        steps[-1][1].copy_(torch.cat(rows, -1).flatten())
+    return steps
 
 
 class AutogradEngine:

@@ -10,12 +10,13 @@ a launch cause one copy, or one evaluation.
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
 from tenfold.core.errors import Obstacle
+from tenfold.core.registry import own
 from tenfold.envs.adapter import Episode
 
 LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
@@ -155,16 +156,28 @@ class TogetherEngine:
     group: Group | None = None
     sums: Any
 
+    seeds_home: ClassVar[str]  # module:Class of the `DeviceSeeds`, which need Triton
+    memory: ClassVar[str]  # what a learner calls what is learned from
+
+    @classmethod
+    def seed_of(cls, learner: Any) -> Any:
+        from tenfold.engines.device import Seed  # here: it needs Triton
+
+        return Seed(learner.agent, getattr(learner, cls.memory), learner.envs)
+
     @classmethod
     def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
         """A group of these learners, whose settings are alike but for the seed. They may be some
         of the `of` seeds of an experiment, all of which are trained alike."""
-        raise NotImplementedError
+        first, kind = learners[0], own(cls.seeds_home)
+        seeds = [cls.seed_of(learner) for learner in learners]
+        device, precision = str(first.agent.device), first.engine.precision
+        return Group(learners, kind(seeds, device, precision, of=of))
 
     @classmethod
     def bytes_each(cls, learner: Any) -> int:
         """What a learner takes on the device."""
-        raise NotImplementedError
+        return own(cls.seeds_home).bytes_each(cls.seed_of(learner))
 
     def prepare(self, run: Any) -> None:
         # here: they come from the device for all learners at once

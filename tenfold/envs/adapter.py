@@ -102,7 +102,7 @@ class Environments:
         # whether observations come with a mask; the very first one decides
         self.masked: bool | None = None
         # what decides the steps to come, where that is arrays: written to, never replaced
-        self.held: dict[str, np.ndarray] = {}
+        self.state_arrays: dict[str, np.ndarray] = {}
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
         self.playing = list(range(num_envs))  # lanes that a step moves
         self.info: list[dict[str, Any]] = []  # of each lane's last step, where there is one
@@ -150,19 +150,21 @@ class Environments:
         raise NotImplementedError
 
     def state(self) -> dict[str, np.ndarray]:
-        """What `restore` needs: the arrays of `held`, and the observations to check them by."""
-        return {name: array.copy() for name, array in (self.held | {"obs": self.obs}).items()}
+        """What `restore` needs: `state_arrays`, and the observations to check them by."""
+        return {
+            name: array.copy() for name, array in (self.state_arrays | {"obs": self.obs}).items()
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """False where what was restored does not show the same observations: the resume is not
         exact."""
-        for name, array in self.held.items():
+        for name, array in self.state_arrays.items():
             array[:] = state[name]
         self.see_again()
         return bool(np.array_equal(self.obs, state["obs"]))
 
     def see_again(self) -> None:
-        """Writes the observations, and masks, of what is held now."""
+        """Writes the observations, and masks, of the current state."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -281,7 +283,7 @@ class StateEnvironments(Environments):
         self.states = np.zeros((num_envs, numbers))
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret = np.zeros(num_envs)
-        self.held = {
+        self.state_arrays = {
             "state": self.states,
             "length": self.length,
             "episode": self.episode,

@@ -12,19 +12,19 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Agent, EvalRequest, Evaluation
 from tenfold.core.registry import algorithm, domain_of, domains
-from tenfold.evaluation.evaluator import greedy_is_worse
+from tenfold.evaluation.evaluator import greedy_note
 from tenfold.evaluation.player import Score, play, random_policy
 from tenfold.evaluation.video import film
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.folder import RunFolder, is_seeds, of_checkpoint
+from tenfold.runs.folder import RunFolder, checkpoint_file, is_seeds
 from tenfold.runs.metrics import rank, read_rows
 from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
 from tenfold.training.learners import agent_of, load_run
 
 
 @dataclass(frozen=True)
-class Played:
+class EvaluatedRun:
     """What domains have more to say to: a checkpoint of a run, where it was tried, and what it
     scored."""
 
@@ -66,7 +66,7 @@ def seed_of(request: EvalRequest, run: Run) -> int:
     return run.seed if request.seed is None else request.seed
 
 
-class Episodes:
+class EpisodeEvaluation:
     """The usual `Evaluation`."""
 
     def score(self, request: EvalRequest, env: Any = None) -> Score:
@@ -113,7 +113,9 @@ class Episodes:
             "random_std_return": random.std_return,
         }
         if request.checkpoint != "best" and not request.options:
-            best = clearly_better(trained.folder, results | {"success_rate": score.success_rate})
+            best = much_better_checkpoint(
+                trained.folder, results | {"success_rate": score.success_rate}
+            )
             results |= {"best": best} if best else {}
         if score.cut:
             results["cut"] = score.cut
@@ -121,7 +123,7 @@ class Episodes:
             results["agents"] = [
                 sum(returns) / len(returns) for returns in zip(*score.each, strict=True)
             ]
-        played = Played(
+        played = EvaluatedRun(
             request.path,
             run,
             deployment.env,
@@ -136,7 +138,7 @@ class Episodes:
             first or {},
         )
         results |= domain.evaluate(played)
-        usual = of_checkpoint(request.path / "video.gif", request.checkpoint)
+        usual = checkpoint_file(request.path / "video.gif", request.checkpoint)
         usual = domain.film(played) if request.video is None else usual
         if file := Path(request.video) if request.video else usual:
             results["video"] = str(file)
@@ -237,10 +239,10 @@ class Episodes:
         lines = [f"evaluations ({result.run.eval_policy}): {judged}"]
         if not now:  # of a policy that was not evaluated nothing is known
             return lines
-        if hint := greedy_is_worse(result, last):
+        if hint := greedy_note(result, last):
             lines.append(hint)
         folder, _ = RunFolder.open(result.path, trust=True)  # what it names was imported to train
-        if clearly_better(folder, last):
+        if much_better_checkpoint(folder, last):
             lines.append(
                 "Note: the last policy is clearly worse than the best one: "
                 f"tenfold eval {result.path} --checkpoint best"
@@ -251,7 +253,7 @@ class Episodes:
         return f"play {'them' if many else 'it'}: tenfold eval {path}"
 
 
-def clearly_better(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] | None:
+def much_better_checkpoint(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] | None:
     """The evaluation that chose the best checkpoint, where what was `played`, of another step, is
     clearly worse than it: by more than two standard errors, and by more than a tenth of the range
     of what the run has been through."""
@@ -273,7 +275,7 @@ def clearly_better(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] 
 
 def evaluation_of(run: Any) -> Evaluation:
     """How runs of this algorithm are judged."""
-    return algorithm(run.agent.name).evaluation() or Episodes()
+    return algorithm(run.agent.name).evaluation() or EpisodeEvaluation()
 
 
 def evaluate(

@@ -13,7 +13,7 @@ from tenfold.core.random import Purpose
 from tenfold.core.registry import algorithm
 from tenfold.core.user_envs import is_object
 from tenfold.envs.making import time_limit
-from tenfold.evaluation.player import NO_END, Allowance, Rota, Score, Stopped, play
+from tenfold.evaluation.player import NO_BUDGET, EpisodeQueue, Score, StepBudget, Stopped, play
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import read_rows
 
@@ -29,19 +29,21 @@ class EpisodeEvaluator:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def bounds(self, learner: Any, lengths: list[int]) -> tuple[int, Allowance]:
+    def bounds(self, learner: Any, lengths: list[int]) -> tuple[int, StepBudget]:
         """The steps after which an episode is cut, and what all may take, by the `lengths` of the
         latest episodes of training. Only where the user bounds the steps are episodes cut that end
         by themselves: an average over pieces of episodes says little."""
         run, end = self.run, episode_end(learner)
         mean = math.ceil(fmean(lengths or [0]))
         if run.eval_steps:
-            return run.episode_limit, Allowance(run.eval_steps, min(end or mean, run.episode_limit))
+            return run.episode_limit, StepBudget(
+                run.eval_steps, min(end or mean, run.episode_limit)
+            )
         limit = run.episode_limit if end else min(max(LONGEST, TIMES * mean), run.episode_limit)
         if run.evaluation_steps is None:  # every episode is played
-            return limit, NO_END
+            return limit, NO_BUDGET
         length = min(end or mean, limit)
-        return limit, Allowance(max(run.evaluation_steps, length), length, whole=not end)
+        return limit, StepBudget(max(run.evaluation_steps, length), length, whole=not end)
 
     def cost(self, learner: Any) -> str:
         """What the run's evaluations take, in steps, which are the same on every machine."""
@@ -67,13 +69,13 @@ class EpisodeEvaluator:
         self, learner: Any, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None:
         """`lengths` of the latest episodes of training; None where `stop` said so."""
-        limit, allowance = self.bounds(learner, lengths)
+        limit, budget = self.bounds(learner, lengths)
         group = getattr(getattr(learner, "engine", None), "group", None)
         try:
             score = (
-                self.play_together(group, learner, limit, allowance, stop)
+                self.play_together(group, learner, limit, budget, stop)
                 if group
-                else self.play(learner, limit, allowance, stop)
+                else self.play(learner, limit, budget, stop)
             )
         except Stopped:
             return None
@@ -114,9 +116,7 @@ class EpisodeEvaluator:
             f"played {score.episodes} of {run.evaluation_episodes} episodes{cut}"
         )
 
-    def play(
-        self, learner: Any, limit: int, allowance: Allowance, stop: Callable[[], bool]
-    ) -> Score:
+    def play(self, learner: Any, limit: int, budget: StepBudget, stop: Callable[[], bool]) -> Score:
         run = self.run
         with borrowed(learner):
             return play(
@@ -128,7 +128,7 @@ class EpisodeEvaluator:
                 Purpose.SELECT,
                 limit,
                 stop,
-                allowance,
+                budget,
             )
 
     def play_together(
@@ -136,17 +136,17 @@ class EpisodeEvaluator:
         group: Any,
         learner: Any,
         limit: int,
-        allowance: Allowance,
+        budget: StepBudget,
         stop: Callable[[], bool],
     ) -> Score:
         """The same episodes on the device that trains the learner. All are played, and those count
         that there is an allowance for."""
-        run, limit = self.run, limit if allowance.whole else min(limit, allowance.steps)
+        run, limit = self.run, limit if budget.whole else min(limit, budget.steps)
         settings = (run.evaluation_episodes, limit, Purpose.SELECT, run.eval_policy)
         episodes = group.evaluate(learner, *settings, stop)
         if episodes is None:
             raise Stopped
-        numbers = Rota(run.evaluation_episodes, allowance).played(episodes.lengths.tolist())
+        numbers = EpisodeQueue(run.evaluation_episodes, budget).played(episodes.lengths.tolist())
         returns, lengths, cut = (part[numbers] for part in episodes)
         return Score(returns.tolist(), lengths.tolist(), cut=int(cut.sum()))
 
@@ -178,7 +178,7 @@ def episode_end(learner: Any) -> int | None:
     return time_limit(learner.run.world) or getattr(envs, "time_limit", None)
 
 
-def greedy_is_worse(result: Any, last: dict[str, Any]) -> str:
+def greedy_note(result: Any, last: dict[str, Any]) -> str:
     """A sentence where the most probable actions return much less than those that training drew:
     by more than two standard errors, and by more than a quarter of the range of what the run has
     been through."""

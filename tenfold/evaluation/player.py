@@ -119,7 +119,7 @@ class ChosenEpisodes(ScalarEnvironments):
 
 
 @dataclass(frozen=True)
-class Allowance:
+class StepBudget:
     """What an evaluation may take: `steps` in all; an episode is thought to need `length`, where
     that is known. `whole`: episodes are played one after another, none is cut, and so the last one
     may take more."""
@@ -129,29 +129,29 @@ class Allowance:
     whole: bool = False
 
 
-NO_END = Allowance(2**63)
+NO_BUDGET = StepBudget(2**63)
 
 
-class Rota:
+class EpisodeQueue:
     """Which episodes are played: all, or as many as there is an allowance for. They begin in their
     order, each in the first lane that is free, and none that may not come to its end; every one
     that began counts, so that short ones gain nothing."""
 
-    def __init__(self, episodes: int, allowance: Allowance = NO_END, most: int = LANES) -> None:
-        self.episodes, self.allowance = episodes, allowance
-        most = 1 if allowance.whole else most
-        self.lanes = min(most, episodes, max(allowance.steps // max(allowance.length, 1), 1))
+    def __init__(self, episodes: int, budget: StepBudget = NO_BUDGET, most: int = LANES) -> None:
+        self.episodes, self.budget = episodes, budget
+        most = 1 if budget.whole else most
+        self.lanes = min(most, episodes, max(budget.steps // max(budget.length, 1), 1))
         self.begun, self.used, self.cut = self.lanes, 0, 0
 
     def spend(self, steps: int) -> bool:
         """Whether nothing is left after so many steps more: then all are cut."""
         self.used += steps
-        return self.used >= self.allowance.steps and not self.allowance.whole
+        return self.used >= self.budget.steps and not self.budget.whole
 
     def following(self, running: int) -> int:
         """The number of the episode that begins beside `running` others; `episodes` where none
         does."""
-        room = self.used + max((running + 1) * self.allowance.length, 1) <= self.allowance.steps
+        room = self.used + max((running + 1) * self.budget.length, 1) <= self.budget.steps
         if self.begun == self.episodes or not room:
             return self.episodes
         self.begun += 1
@@ -186,7 +186,7 @@ def play(
     purpose: Purpose = Purpose.EVALUATE,
     limit: int = 30_000,
     stop: Callable[[], bool] = bool,
-    allowance: Allowance = NO_END,
+    budget: StepBudget = NO_BUDGET,
     watch: Callable[[Environments], None] | None = None,
     **more: Any,
 ) -> Score:
@@ -198,12 +198,12 @@ def play(
     Stopped when it says yes. `watch` is shown the environments before every step and after the
     last; `more` goes to the environment's constructor.
     """
-    rota = Rota(episodes, allowance, most=1 if is_object(env_name) else LANES)
+    queue = EpisodeQueue(episodes, budget, most=1 if is_object(env_name) else LANES)
     seeds = episode_seeds(seed, purpose, episodes)
     with closing(
-        make_environments(env_name, rota.lanes, seeds[0], agent.reads_masks)
+        make_environments(env_name, queue.lanes, seeds[0], agent.reads_masks)
         if is_multiagent(env_name)
-        else ChosenEpisodes(env_name, rota.lanes, seeds, agent.reads_masks, **more)
+        else ChosenEpisodes(env_name, queue.lanes, seeds, agent.reads_masks, **more)
     ) as envs:
         refuse_unread(envs.spec, "this agent", agent.reads_masks)
         if getattr(agent, "masked", False) and envs.mask is None:
@@ -211,21 +211,21 @@ def play(
                 f"{envs.name} offers no action masks, and this agent learned with them: evaluate "
                 "it in the environment that it learned in."
             )
-        return play_on(envs, agent.frames, policy, rota, limit, stop, watch)
+        return play_on(envs, agent.frames, policy, queue, limit, stop, watch)
 
 
 def play_on(
     envs: Any,
     frames: int,
     policy: Policy,
-    rota: Rota,
+    queue: EpisodeQueue,
     limit: int,
     stop: Callable[[], bool] = bool,
     watch: Callable[[Environments], None] | None = None,
 ) -> Score:
     """`play` on these environments, which have as many worlds as the rota has lanes. An episode's
     return is the mean of its agents'; with several `each` holds every one's own."""
-    worlds, agents, episodes = envs.worlds, envs.agents, rota.episodes
+    worlds, agents, episodes = envs.worlds, envs.agents, queue.episodes
     stack = FrameStack(frames, envs)
     # of each episode that is over its agents' returns, its length and its last info
     over: dict[int, tuple[list[float], int, dict[str, Any]]] = {}
@@ -245,7 +245,7 @@ def play_on(
         step += 1
         returns[lanes] += np.where(envs.skipped, 0.0, envs.reward)[lanes]
         ended = {episode.env for episode in envs.finished}
-        spent = rota.spend(int((number < episodes).sum()))
+        spent = queue.spend(int((number < episodes).sum()))
         for w in np.flatnonzero(number < episodes).tolist():
             if not (w in ended or spent or step[w] == limit):
                 continue
@@ -255,9 +255,9 @@ def play_on(
                 watch(envs)
             if w not in ended:
                 envs.cut(w)
-                rota.cut += 1
+                queue.cut += 1
             number[w] = episodes  # it is none of those that run
-            number[w], step[w] = rota.following(int((number < episodes).sum())), 0
+            number[w], step[w] = queue.following(int((number < episodes).sum())), 0
             returns[w::worlds] = 0.0
             if not envs.autoreset:
                 envs.play(w, int(number[w]))
@@ -266,8 +266,8 @@ def play_on(
     per_agent, lengths, infos = (list(part) for part in zip(*ended, strict=True))
     means = [sum(offset) / len(offset) for offset in per_agent]
     if envs.multiagent:
-        return Score(means, lengths, cut=rota.cut, each=[tuple(offset) for offset in per_agent])
-    return Score(means, lengths, infos, rota.cut)
+        return Score(means, lengths, cut=queue.cut, each=[tuple(offset) for offset in per_agent])
+    return Score(means, lengths, infos, queue.cut)
 
 
 def checked_info(info: dict[str, Any], place: str) -> dict[str, Any]:

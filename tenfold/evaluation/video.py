@@ -12,7 +12,7 @@ from tenfold.core.protocols import Agent, Policy
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import is_multiagent
 from tenfold.evaluation.player import play
-from tenfold.runs.files import for_writing, writing
+from tenfold.runs.storage import for_writing, writing
 
 PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every one
 

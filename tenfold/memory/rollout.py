@@ -40,6 +40,8 @@ SAVED = (
     "boundary",
     "weight",
 )
+COLUMNS = (*SAVED[1:6], "next_value", "reward", "discount", "boundary", "weight", "advantage")
+COLUMNS += ("target", "count", "hidden", "next_hidden", "start_states", "order")
 # what checkpoints call the states of a policy with a memory
 STATES = {"memory": "hidden", "following": "next_hidden", "states": "start_states"}
 
@@ -116,6 +118,11 @@ class RolloutBuffer:
     def left(self) -> int:
         """Rows that are still to come before learning."""
         return self.horizon - int(self.count[0])
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """What kernels read and write, but for observations, whose kind of number is the
+        environment's."""
+        return {f"r_{name}": getattr(self, name) for name in COLUMNS}
 
     def begin_row(self, obs: np.ndarray, mask: np.ndarray | None) -> None:
         """What is acted on, into the current row."""

@@ -18,7 +18,7 @@ from tenfold.nets.policy import own_network
 from tenfold.ops.qlearning import dueling, midpoints
 
 if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.dqn.config import DQN
+    from tenfold.algorithms.dqn_settings import DQN
 
 NetConfig = TypeVar("NetConfig", bound=Net)
 

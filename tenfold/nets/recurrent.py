@@ -36,7 +36,7 @@ def one_step(rows: torch.Tensor, state: torch.Tensor) -> Sequences:
     return Sequences(rows, torch.ones(1, rows.shape[0], device=rows.device), state)
 
 
-class Memory(nn.Module):
+class RecurrentLayer(nn.Module):
     """torch.nn.GRU or torch.nn.LSTM of one layer, which forgets where an episode begins."""
 
     def __init__(self, inputs: int, net: PolicyNet) -> None:
@@ -67,7 +67,7 @@ class MemoryTower(nn.Module):
         self.activation = ACTIVATIONS[net.activation]
         self.convolutions, layers, sizes = layers_of(shape, outputs, net)
         self.layers, self.sizes = layers[:-1], sizes[:-1]
-        self.memory = Memory(self.sizes[-1], net)
+        self.memory = RecurrentLayer(self.sizes[-1], net)
         self.head = Layer(self.memory.size, outputs, None, stride=0)
 
     def forward(

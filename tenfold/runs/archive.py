@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 
 from tenfold.core.errors import UserError
-from tenfold.runs.files import writing
-from tenfold.runs.schema import TEXT, Schema, misfit, parsed
+from tenfold.runs.file_schema import TEXT, Schema, misfit, parsed
+from tenfold.runs.storage import writing
 
 KIND, FORMAT = "tenfold-pack", 1
 MANIFEST, CARD, CURVE = "pack.json", "README.md", "curve.png"
@@ -222,7 +222,7 @@ def require_plain_yaml(path: Path, file: Path) -> None:
         raise UserError(f"{path}: its config.yaml is no YAML ({reason:.200}).") from None
 
 
-def keep_written(folder: Path, path: Path) -> Path:
+def keep_outputs(folder: Path, path: Path) -> Path:
     """What was written into the folder of an archive (tables, films) comes to a place that stays,
     which is returned."""
     kept = Path(f"{path.stem}-files")

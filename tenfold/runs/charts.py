@@ -148,7 +148,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Group:
+class Experiment:
     """Runs that differ in nothing but their seeds, by what each is called; or just one."""
 
     name: str
@@ -167,7 +167,12 @@ def words_for(column: str) -> str:
 
 
 def lines_of(
-    group: Group, curve: Curve, name: str, colour: int, run: str = "", with_members: bool = True
+    group: Experiment,
+    curve: Curve,
+    name: str,
+    colour: int,
+    run: str = "",
+    with_members: bool = True,
 ) -> list[Line]:
     """A column of a group: of one run with a band from the least to the most (of evaluations one
     deviation), of several their interquartile mean with its interval, and every one of them."""
@@ -207,7 +212,7 @@ def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
 
 
 def course_chart(
-    groups: Sequence[Group], curves: Sequence[Curve], title: str, along: str, upwards: str
+    groups: Sequence[Experiment], curves: Sequence[Curve], title: str, along: str, upwards: str
 ) -> Chart:
     """What runs came to over training. Of one group every curve in its own colour, and of one run
     its episodes; of several groups one curve each."""
@@ -227,7 +232,7 @@ def course_chart(
     return Chart(title, lines, along, upwards)
 
 
-def shared_curve(groups: Sequence[Group], curves: Sequence[Curve]) -> Curve:
+def shared_curve(groups: Sequence[Experiment], curves: Sequence[Curve]) -> Curve:
     """The last one that every run has: evaluations, where all were evaluated."""
     for curve in reversed(curves):
         key = (curve.kind, curve.column)
@@ -237,7 +242,7 @@ def shared_curve(groups: Sequence[Group], curves: Sequence[Curve]) -> Curve:
 
 
 def panels(
-    groups: Sequence[Group], kind: str, along: str, include: Callable[[str], bool]
+    groups: Sequence[Experiment], kind: str, along: str, include: Callable[[str], bool]
 ) -> list[Chart]:
     """A small chart for each column that is `wanted`: losses, KL, entropy, ε, …"""
     names = dict.fromkeys(
@@ -269,7 +274,7 @@ def spans_decades(lines: Iterable[Line]) -> bool:
     return bool(values.min() > 0 and values.max() / values.min() > DECADES)
 
 
-def learning_panels(groups: Sequence[Group], along: str) -> list[Chart]:
+def learning_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
     return panels(
         groups,
         "train",
@@ -278,7 +283,7 @@ def learning_panels(groups: Sequence[Group], along: str) -> list[Chart]:
     )
 
 
-def component_panels(groups: Sequence[Group], along: str) -> list[Chart]:
+def component_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
     """Rewards by component and the action's numbers."""
     return panels(
         groups,
@@ -288,13 +293,13 @@ def component_panels(groups: Sequence[Group], along: str) -> list[Chart]:
     )
 
 
-def evaluation_panels(groups: Sequence[Group], along: str) -> list[Chart]:
+def evaluation_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
     """What evaluations tell besides returns."""
     others = {"mean_return", "std_return", "episodes"}
     return panels(groups, "eval", along, lambda name: name not in others)
 
 
-def histograms(groups: Sequence[Group]) -> list[Chart]:
+def histograms(groups: Sequence[Experiment]) -> list[Chart]:
     """Returns and lengths of episodes: of one group by quarters of training, of several in the
     last quarter in which all have any."""
     charts = []
@@ -334,7 +339,7 @@ def bars(one: Histogram, part: int, name: str, colour: int, run: str = "") -> Li
     return Line(name, x, np.concatenate([[0.0], shares, [0.0]]), None, colour, "steps", run)
 
 
-def steps_to(group: Group, curve: Curve, target: float) -> float | None:
+def steps_to(group: Experiment, curve: Curve, target: float) -> float | None:
     """When the interquartile mean of a group first reached a number; None: never."""
     courses: list[Course] = [
         course for digest in group.members if (course := digest.courses.get(curve_key(curve)))

@@ -18,9 +18,9 @@ import torch
 
 from tenfold.core.errors import CheckpointError
 from tenfold.runs.archive import MANIFEST
-from tenfold.runs.files import Arrays, read_arrays, read_note, replace_file, write_arrays
+from tenfold.runs.file_schema import NOTE, POLICY, Schema
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.schema import NOTE, POLICY, Schema
+from tenfold.runs.storage import Arrays, read_arrays, read_note, replace_file, write_arrays
 
 # the latter as of the last checkpoint, where it is another
 BEST, BEFORE = "best.safetensors", "best-before.safetensors"

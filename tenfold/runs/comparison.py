@@ -11,7 +11,7 @@ import numpy as np
 from tenfold.config.notation import dotted, show
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Chart, Group, Line, course_chart, shared_curve, steps_to
+from tenfold.runs.charts import Chart, Experiment, Line, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest
 from tenfold.runs.metrics import WINDOW, outcome
 from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
@@ -42,7 +42,7 @@ MEASURES = {"success": Number("", ".1%"), "return": Number("", ",.2f")}
 
 
 def write_comparison(
-    groups: Sequence[Group], out: Path, live: float = 0.0, left_out: Sequence[str] = ()
+    groups: Sequence[Experiment], out: Path, live: float = 0.0, left_out: Sequence[str] = ()
 ) -> Path:
     """Experiments on the same environment are compared; those on another stand below. `left_out`
     says of others why they could not be read."""
@@ -50,7 +50,7 @@ def write_comparison(
         raise UserError(
             f"{len(groups)} experiments do not fit one page, {MOST} do: name those that are meant."
         )
-    by_env: dict[str, list[Group]] = {}
+    by_env: dict[str, list[Experiment]] = {}
     for group in groups:
         by_env.setdefault(group.run.env, []).append(group)
     ends = {env: common_end(members) for env, members in by_env.items()}
@@ -68,18 +68,18 @@ def write_comparison(
     return write(out, title, sections, live)
 
 
-def ends_of(group: Group) -> list[int]:
+def ends_of(group: Experiment) -> list[int]:
     return [digest.last.get("step", 0) for digest in group.members]
 
 
-def common_end(groups: Sequence[Group]) -> float:
+def common_end(groups: Sequence[Experiment]) -> float:
     """The last step that all runs have come to, where they are not as far as one another; a few
     steps of actors are no difference."""
     ends = [step for group in groups for step in ends_of(group)]
     return min(ends) if min(ends) < ALIKE * max(ends) else np.inf
 
 
-def told_end(groups: Sequence[Group], end: float) -> str:
+def end_note(groups: Sequence[Experiment], end: float) -> str:
     """A sentence about runs that are not as far as others."""
     if end == np.inf:
         return ""
@@ -90,7 +90,7 @@ def told_end(groups: Sequence[Group], end: float) -> str:
     )
 
 
-def overview(groups: Sequence[Group], out: Path, ends: Mapping[str, float]) -> str:
+def overview(groups: Sequence[Experiment], out: Path, ends: Mapping[str, float]) -> str:
     """A line for each: what it is, how far, what it came to."""
     lines, near = [], out.absolute().parent
     for group in groups:
@@ -113,7 +113,7 @@ def overview(groups: Sequence[Group], out: Path, ends: Mapping[str, float]) -> s
     return grid(["experiment", "agent", "environment", "runs", "steps", "score"], lines)
 
 
-def settings_differing(groups: Sequence[Group]) -> Section:
+def settings_differing(groups: Sequence[Experiment]) -> Section:
     """A line for each setting in which they differ."""
     all_settings = [dotted(to_mapping(group.run)) for group in groups]
     names = dict.fromkeys(
@@ -142,7 +142,7 @@ def score(digest: Digest, end: float, measure: str) -> float | None:
     return success if measure == "success" else value
 
 
-def scores_of(group: Group, end: float, measure: str = "return") -> np.ndarray | None:
+def scores_of(group: Experiment, end: float, measure: str = "return") -> np.ndarray | None:
     """Of all runs of a group; None where one has none yet. A run whose evaluations tell of no
     success while others' do has none."""
     scores = [score(digest, end, measure) for digest in group.members]
@@ -151,12 +151,12 @@ def scores_of(group: Group, end: float, measure: str = "return") -> np.ndarray |
     return None if None in scores or not scores else np.array(scores, float)
 
 
-def compared(groups: Sequence[Group], end: float) -> list[Section]:
+def compared(groups: Sequence[Experiment], end: float) -> list[Section]:
     """Of one environment."""
     reporter = reporter_of(groups[0].run)
     along, curves = reporter.counted(groups[0].run), reporter.curves(groups[0].run)
     drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
-    body = told_end(groups, end) + chart(drawn) + how_soon(groups, drawn)
+    body = end_note(groups, end) + chart(drawn) + how_soon(groups, drawn)
     sections = [Section("Sample efficiency", body)]
     scores = [own for group in groups if (own := scores_of(group, end)) is not None]
     if len(groups) > 1 and len(scores) == len(groups):
@@ -170,7 +170,7 @@ def compared(groups: Sequence[Group], end: float) -> list[Section]:
     return [*sections, *training_sections(groups, reporter)]
 
 
-def how_soon(groups: Sequence[Group], drawn: Chart) -> str:
+def how_soon(groups: Sequence[Experiment], drawn: Chart) -> str:
     """Steps after which the interquartile mean first reached parts of the way to the best."""
     ends = [line for line in drawn.lines if line.style != "thin" and len(line.y)]
     if not ends or len(groups) < 2:
@@ -199,7 +199,7 @@ def score_sections(
     return [
         Section(
             f"Scores{of}",
-            said_of_scores(target)
+            scores_note(target)
             + too_few(names, scores)
             + aggregate_intervals(names, scores, target),
         ),
@@ -208,7 +208,7 @@ def score_sections(
     ]
 
 
-def said_of_scores(target: float) -> str:
+def scores_note(target: float) -> str:
     return paragraph(
         "A run's score is its last evaluation, or the mean return of its last "
         f"{WINDOW} training episodes where there was none. Bars are 95 % bootstrap intervals over "

@@ -29,7 +29,8 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithms
 from tenfold.core.system import machine_card, versions
-from tenfold.runs.files import (
+from tenfold.runs.file_schema import RUN, current, parsed, read_json
+from tenfold.runs.storage import (
     RUNS,
     SEVERAL,
     FolderLock,
@@ -38,9 +39,8 @@ from tenfold.runs.files import (
     install,
     locked_below,
     replace_file,
-    settled,
+    resolve_latest,
 )
-from tenfold.runs.schema import RUN, current, parsed, read_json
 
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
@@ -118,7 +118,7 @@ class RunFolder:
     def open(cls, path: Path, trust: Trust = False) -> tuple["RunFolder", Run]:
         """The folder and the settings of a run. Modules that they name are imported if this user
         wrote them, or with `trust`."""
-        path = settled(path)
+        path = resolve_latest(path)
         if not os.path.lexists(path):
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
         if is_compare(path):
@@ -163,7 +163,7 @@ def destination(out: str | Path, name: str, overwrite: bool, below: str | Path =
     if out and home != RUNS and not Path(out).resolve().is_relative_to(home.resolve()):
         raise UserError(f"{out} is not in {home}, the folder that all machines share.")
     if out:
-        path = settled(Path(out))
+        path = resolve_latest(Path(out))
         return path.resolve() if path.is_symlink() else path
     return home / name if overwrite else Numbered(home / name)
 
@@ -270,7 +270,7 @@ def is_compare(path: Path) -> bool:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether the folder holds a search over settings (runs/sweep.py)."""
+    """Whether the folder holds a search over settings (runs/sweep_folder.py)."""
     return is_kind(path / "sweep.json", SWEEP_KIND)
 
 
@@ -284,7 +284,7 @@ def is_kind(path: Path, kind: str) -> bool:
     return isinstance(about, dict) and about.get("kind") == kind
 
 
-def of_checkpoint(path: Path, checkpoint: str) -> Path:
+def checkpoint_file(path: Path, checkpoint: str) -> Path:
     """A file about one checkpoint of a run: best, last, or a step. The last one's has the plain
     name, and none is written over that of another."""
     return path if checkpoint == "last" else path.with_stem(f"{path.stem}-{checkpoint}")

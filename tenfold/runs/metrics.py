@@ -27,9 +27,9 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithms
 from tenfold.envs.adapter import Episode
-from tenfold.runs.files import writing
+from tenfold.runs.file_schema import ROWS, Schema, misfit, parsed
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.schema import ROWS, Schema, misfit, parsed
+from tenfold.runs.storage import writing
 
 Rank = tuple[float, float]
 WORST = (0.0, -math.inf)

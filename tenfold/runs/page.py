@@ -133,7 +133,7 @@ def film(path: Path, near: Path) -> str:
 
 
 @dataclass
-class Table:
+class SharedArrays:
     """Arrays that several lines have in common, each once."""
 
     kept: list[list[float | None]] = field(default_factory=list)
@@ -157,7 +157,7 @@ def numbers(values: Any) -> list[float | None]:
 
 def as_json(chart: Chart) -> str:
     """What the page's script draws. No character of it means anything to HTML."""
-    xs = Table()
+    xs = SharedArrays()
     lines = []
     for line in chart.lines:
         low, high = line.band or (None, None)

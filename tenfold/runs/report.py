@@ -12,7 +12,7 @@ from tenfold.config.run import Run
 from tenfold.config.search import searches
 from tenfold.core.registry import domain_of
 from tenfold.runs.charts import (
-    Group,
+    Experiment,
     as_png,
     component_panels,
     course_chart,
@@ -23,7 +23,7 @@ from tenfold.runs.charts import (
     panels,
 )
 from tenfold.runs.digest import Digest
-from tenfold.runs.files import replace_file
+from tenfold.runs.file_schema import SEEDS, read_json
 from tenfold.runs.folder import RunFolder, last_session
 from tenfold.runs.page import (
     FILMS,
@@ -56,10 +56,10 @@ from tenfold.runs.reporter import (
     trial_curves,
     value_text,
 )
-from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder, summarise, summary_sentences
 from tenfold.runs.statistics import LEAST
-from tenfold.runs.sweep import SweepFolder, about_sweep
+from tenfold.runs.storage import replace_file
+from tenfold.runs.sweep_folder import SweepFolder, about_sweep
 
 MOST_FILMS = 6  # on a page
 Row = dict[str, Any]
@@ -69,9 +69,9 @@ Rows = list[Row]
 # one run
 
 
-def group_of_run(folder: RunFolder, run: Run, name: str = "") -> Group:
+def group_of_run(folder: RunFolder, run: Run, name: str = "") -> Experiment:
     digest = Digest(folder.path, run.steps).read()
-    return Group(name or folder.path.name, folder.path, run, {"": digest}, folder.about)
+    return Experiment(name or folder.path.name, folder.path, run, {"": digest}, folder.about)
 
 
 def write_report(folder: RunFolder, run: Run, out: Path | None = None) -> Path:
@@ -79,7 +79,7 @@ def write_report(folder: RunFolder, run: Run, out: Path | None = None) -> Path:
     return write_run(group_of_run(folder, run), out)
 
 
-def write_run(group: Group, out: Path | None = None, live: float = 0.0) -> Path:
+def write_run(group: Experiment, out: Path | None = None, live: float = 0.0) -> Path:
     run, (digest,), reporter = group.run, group.members, reporter_of(group.run)
     rows = digest.rows
     title = f"{run.agent.name} on {run.env}, seed {run.seed}"
@@ -117,7 +117,7 @@ def damaged(digests: Sequence[Digest]) -> dict[str, str]:
     return {"damaged": f"{count:,} lines of metrics.jsonl hold no row and were passed over"}
 
 
-def training_sections(groups: Sequence[Group], reporter: Reporter) -> list[Section]:
+def training_sections(groups: Sequence[Experiment], reporter: Reporter) -> list[Section]:
     """Behind the curves, of one run as of many: everything else that was measured."""
     along = reporter.counted(groups[0].run)
     small = {
@@ -130,7 +130,7 @@ def training_sections(groups: Sequence[Group], reporter: Reporter) -> list[Secti
     return [*sections, *time_sections(groups, along)]
 
 
-def time_sections(groups: Sequence[Group], along: str) -> list[Section]:
+def time_sections(groups: Sequence[Experiment], along: str) -> list[Section]:
     """Where the time went, by stage, and how fast it was."""
     body = ""
     for group in groups:
@@ -172,14 +172,14 @@ def films(path: Path, out: Path | None = None) -> list[Section]:
 
 def group_of_seeds(
     folder: SeedsFolder, known: Sequence[Rows] | None = None, name: str = ""
-) -> Group:
+) -> Experiment:
     """`known` are the rows of the members without episodes, where they are at hand."""
     digests = {}
     for number, seed in enumerate(folder.seeds):
         digest = Digest(folder.member(seed), folder.run.steps)
         digests[f"seed {seed}"] = digest.read(known[number] if known else None)
     about = read_json(folder.path / "seeds.json", SEEDS, "put it back")
-    return Group(name or folder.path.name, folder.path, folder.run, digests, about)
+    return Experiment(name or folder.path.name, folder.path, folder.run, digests, about)
 
 
 def write_seeds_report(
@@ -194,7 +194,7 @@ def write_seeds_report(
 
 def write_seeds(
     folder: SeedsFolder,
-    group: Group,
+    group: Experiment,
     summary: dict[str, Any] | None = None,
     out: Path | None = None,
     live: float = 0.0,

@@ -17,10 +17,10 @@ from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm
-from tenfold.runs.charts import THIN, Chart, Curve, Group, Line
+from tenfold.runs.charts import THIN, Chart, Curve, Experiment, Line
+from tenfold.runs.file_schema import RUN, Schema, read_json
 from tenfold.runs.metrics import WINDOW, latest_row, rank
 from tenfold.runs.page import Section
-from tenfold.runs.schema import RUN, Schema, read_json
 from tenfold.runs.statistics import sentence
 
 NAMED = 12  # seeds that are named one by one
@@ -179,14 +179,14 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
     return lines
 
 
-def engines(group: Group) -> list[str]:
+def engines(group: Experiment) -> list[str]:
     """How its runs ran and what was verified; those that say the same together."""
     if len(group.digests) == 1:
         return [f"{name}: {how}" for name, how in sessions(group.about).items()]
     return [f"{seeds}: {how}" for seeds, how in engines_of_seeds(group).items()]
 
 
-def engines_of_seeds(group: Group) -> dict[str, str]:
+def engines_of_seeds(group: Experiment) -> dict[str, str]:
     seeds: dict[str, list[str]] = {}
     for name, digest in group.digests.items():
         try:

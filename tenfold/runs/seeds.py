@@ -13,7 +13,7 @@ from tenfold.config.notation import merge
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
-from tenfold.runs.files import FolderLock, Target, install, replace_file, settled, writing
+from tenfold.runs.file_schema import SEEDS, read_json
 from tenfold.runs.folder import (
     SEEDS_KIND,
     RunFolder,
@@ -26,8 +26,8 @@ from tenfold.runs.folder import (
 )
 from tenfold.runs.metrics import latest_row, read_rows
 from tenfold.runs.reporter import Reporter, reporter_of
-from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.statistics import sentence, together
+from tenfold.runs.storage import FolderLock, Target, install, replace_file, resolve_latest, writing
 
 Rows = list[dict[str, Any]]
 
@@ -86,7 +86,7 @@ class SeedsFolder:
 
     @classmethod
     def open(cls, path: Path, trust: Trust = False) -> "SeedsFolder":
-        path = settled(path)
+        path = resolve_latest(path)
         about = read_json(
             path / "seeds.json",
             SEEDS,
@@ -205,7 +205,7 @@ def left_out(seeds: list[int]) -> str:
     )
 
 
-def about_run(path: Path) -> str:
+def describe_run(path: Path) -> str:
     """A run in a few words: what trained on what, how far, and how well at last."""
     try:
         run = RunFolder.open(path)[1]
@@ -224,7 +224,7 @@ def about_run(path: Path) -> str:
     )
 
 
-def about_seeds(path: Path) -> str:
+def describe_seeds(path: Path) -> str:
     """The same of many seeds."""
     folder = SeedsFolder.open(path)
     rows = [latest_row(member / "metrics.jsonl") for member in folder.members]

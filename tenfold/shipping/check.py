@@ -15,8 +15,8 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import PolicyActions
-from tenfold.evaluation.player import LANES, Allowance, play, random_policy
-from tenfold.shipping.policy import ExportedPolicy, arrays_of
+from tenfold.evaluation.player import LANES, StepBudget, play, random_policy
+from tenfold.shipping.exported_policy import ExportedPolicy, arrays_of
 
 OBSERVATIONS = 1000  # that a file is tried on
 SEED = 0
@@ -78,7 +78,7 @@ def observations(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
             masks.append(mask.reshape(agent.members, -1, mask.shape[-1]).copy())
         return wander(obs, mask, episode, step)
 
-    budget = Allowance(2 * OBSERVATIONS, OBSERVATIONS // LANES)
+    budget = StepBudget(2 * OBSERVATIONS, OBSERVATIONS // LANES)
     limit = OBSERVATIONS
     play(run.world, agent, act, limit, SEED, Purpose.SELECT, limit=limit, allowance=budget)
     obs = np.concatenate(rows, 1)[:, :OBSERVATIONS]

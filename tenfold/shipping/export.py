@@ -24,13 +24,13 @@ from tenfold.core.registry import algorithm
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.making import make_environments
 from tenfold.runs.archive import opened
-from tenfold.runs.files import for_writing, replace_file, writing
 from tenfold.runs.folder import is_seeds
+from tenfold.runs.storage import for_writing, replace_file, writing
 from tenfold.shipping.check import onnx_runner, quiet, torch_runner, verdict
-from tenfold.shipping.policy import (
+from tenfold.shipping.exported_policy import (
     BATCH,
-    Encoder,
     ExportedPolicy,
+    ObservationEncoder,
     batch_lead,
     described_space,
 )
@@ -123,7 +123,7 @@ def policy_of(
     if masked and not actions.options:
         raise ConfigError("--mask", "is for discrete choices, and this policy has none.")
     lead = batch_lead(agent.members, agent.frames)
-    encoder = Encoder(space, agent.layout.frame or agent.layout, lead)
+    encoder = ObservationEncoder(space, agent.layout.frame or agent.layout, lead)
     policy = ExportedPolicy(inner, encoder, actions, masked, sample)
     settings = json.dumps(to_mapping(run), sort_keys=True)  # whatever their order
     about = {

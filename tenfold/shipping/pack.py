@@ -20,12 +20,12 @@ from tenfold.evaluation.evaluate import evaluation_of
 from tenfold.evaluation.player import play, random_policy
 from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, MANIFEST, METRICS, PIECE, readable
 from tenfold.runs.checkpoint import BEST, flat_state
-from tenfold.runs.files import for_writing, write_arrays, writing
 from tenfold.runs.folder import RunFolder, is_seeds
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, rows_of
 from tenfold.runs.statistics import sentence, together
+from tenfold.runs.storage import for_writing, write_arrays, writing
 from tenfold.shipping.card import Card, Scored, card, curve
 from tenfold.training.learners import Trained, load_run
 

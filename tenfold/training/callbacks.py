@@ -36,24 +36,24 @@ def require_row(name: str, before: dict[str, Any], row: dict[str, Any]) -> None:
             )
 
 
-def callbacks_of(given: Any) -> Sequence[Any]:
+def callbacks_of(callbacks: Any) -> Sequence[Any]:
     """A list or tuple of callbacks; one by itself is refused."""
-    if not isinstance(given, list | tuple):
-        raise UserError(f"callbacks = {given!r:.100} is no list: give callbacks=[…].")
-    return given
+    if not isinstance(callbacks, list | tuple):
+        raise UserError(f"callbacks = {callbacks!r:.100} is no list: give callbacks=[…].")
+    return callbacks
 
 
-def callback_of(given: Any) -> Any:
+def callback_of(callback: Any) -> Any:
     """What a user gives as a callback: an object, a class of such without arguments, or a function
     of (training, row). Refuses what would never be called."""
-    name = getattr(given, "__name__", type(given).__name__)
-    if isinstance(given, type):
+    name = getattr(callback, "__name__", type(callback).__name__)
+    if isinstance(callback, type):
         with told_of(f"{name}()"):
-            given = given()
-    if any(hasattr(given, moment) for moment in MOMENTS):
-        return given
-    if callable(given):
-        return EveryRow(given, name)
+            callback = callback()
+    if any(hasattr(callback, moment) for moment in MOMENTS):
+        return callback
+    if callable(callback):
+        return EveryRow(callback, name)
     raise UserError(
         f"{name} is no callback: derive it from tenfold.Callback, or give it one of "
         f"{', '.join(MOMENTS)}; a function is called with (training, row) for every row of "

@@ -1,5 +1,5 @@
-"""The learner of a run: what stands before it (threads, device, memory), its kernels compiled, a
-checkpoint put back into it; and the agent of a run as it was trained."""
+"""The learner of a run: checks of threads, device and memory, compilation, restoring a checkpoint;
+and the trained agent of a run."""
 
 import sys
 import threading
@@ -27,8 +27,8 @@ from tenfold.envs.making import spec_of
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.files import Arrays
 from tenfold.runs.folder import RunFolder
+from tenfold.runs.storage import Arrays
 
 
 def make_learner(run: Run) -> Learner:
@@ -37,12 +37,12 @@ def make_learner(run: Run) -> Learner:
 
 def agent_of(run: Run) -> Any:
     """The agent of a run, untrained, on the CPU."""
-    chosen, run = algorithm(run.agent.name), replace(run, device="cpu")
-    if (agent := chosen.untrained(run)) is not None:
+    kind, run = algorithm(run.agent.name), replace(run, device="cpu")
+    if (agent := kind.untrained(run)) is not None:
         return agent
-    spec = spec_of(run.world, chosen.reads_masks, run.stacked)
-    refuse_unread(spec, f"agent {run.agent.name}", chosen.reads_masks)
-    return chosen.make_agent(run, spec)
+    spec = spec_of(run.world, kind.reads_masks, run.stacked)
+    refuse_unread(spec, f"agent {run.agent.name}", kind.reads_masks)
+    return kind.make_agent(run, spec)
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ def load_run(
 def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
     """The agent of a run, on the CPU, with what a checkpoint below `path` holds of it."""
     # before an agent is made: settings of a stranger may ask for more than there is memory
-    least, held = least_parameters(run), state["online"].numel()
-    agent = agent_of(run) if least <= held else None
+    least, saved = least_parameters(run), state["online"].numel()
+    agent = agent_of(run) if least <= saved else None
     if agent is None or state["online"].shape != agent.online.flat.shape:
-        asked = f"{least:,} or more" if agent is None else f"{agent.online.flat.numel():,}"
+        expected = f"{least:,} or more" if agent is None else f"{agent.online.flat.numel():,}"
         raise CheckpointError(
-            f"The checkpoint of {path} holds {held:,} parameters and its settings ask for {asked}: "
-            "config.yaml was changed after training."
+            f"The checkpoint of {path} holds {saved:,} parameters and its settings ask for "
+            f"{expected}: config.yaml was changed after training."
         )
     require_types(path, agent.policy_state(), state)
     try:
@@ -91,18 +91,18 @@ def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
     except CheckpointError as error:
         raise CheckpointError(f"The checkpoint of {path} {error}") from None
     except (UserError, LookupError, ValueError, TypeError, RuntimeError) as error:
-        words = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise CheckpointError(
             f"The checkpoint of {path} holds something else than its settings ask for "
-            f"({type(error).__name__}: {words})."
+            f"({type(error).__name__}: {reason})."
         ) from None
     return agent
 
 
-def require_types(path: Path, own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def require_types(path: Path, expected_state: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """Refuses numbers of another kind: rounded or cut, they are another policy."""
-    for name in own.keys() & state.keys():
-        kinds = [str(getattr(values[name], "dtype", "")) for values in (state, own)]
+    for name in expected_state.keys() & state.keys():
+        kinds = [str(getattr(values[name], "dtype", "")) for values in (state, expected_state)]
         kind, expected = (kind.removeprefix("torch.") for kind in kinds)
         if kind != expected and name.startswith(("online", "norm_", "buffer.")):
             raise CheckpointError(
@@ -181,15 +181,15 @@ def open_learner(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner
 
 def warm_up(learner: Learner, quiet: bool) -> None:
     """Compiles the engine's kernels, and says so where they are not on disk yet."""
-    words = threading.Timer(
+    notice = threading.Timer(
         PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True)
     )
-    words.daemon = True
-    words.start()
+    notice.daemon = True
+    notice.start()
     try:
         learner.warm_up()
     finally:
-        words.cancel()
+        notice.cancel()
 
 
 class SettingsMismatch(UserError):
@@ -238,10 +238,10 @@ def restore_checkpoint(
         RuntimeError,
         OverflowError,
     ) as error:
-        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        refuse_other_holder(learner, checkpoints, note, words)
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        refuse_other_holder(learner, checkpoints, note, reason)
         raise CheckpointMismatch(
-            path, f"what it holds is not what this run saves ({words})."
+            path, f"what it holds is not what this run saves ({reason})."
         ) from None
     if wrong:
         refuse_other_holder(learner, checkpoints, note, "its counters differ")
@@ -255,7 +255,7 @@ def refuse_other_holder(
     """Says so where a checkpoint does not fit settings that were changed, or an engine that this
     machine chooses and the one before did not: it is not damaged."""
     folder = checkpoints.folder
-    changed = {name: own for name, own in note["changed"].items() if name in STATE_HOLDERS}
+    changed = {name: values for name, values in note["changed"].items() if name in STATE_HOLDERS}
     if changed:
         raise SettingsMismatch(
             f"{folder.path} cannot go on with {changes_in_words(changed)}: its checkpoint does not "

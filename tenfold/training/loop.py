@@ -26,11 +26,11 @@ from tenfold.runs.checkpoint import (
     require_weights,
     set_aside,
 )
-from tenfold.runs.files import Arrays, Target, read_arrays, turn_latest, write_arrays
+from tenfold.runs.file_schema import INIT, current
 from tenfold.runs.folder import RunFolder, destination, is_seeds, require_place, run_name
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.schema import INIT, current
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import Arrays, Target, read_arrays, update_latest, write_arrays
 from tenfold.training.callbacks import callbacks_of
 from tenfold.training.learners import (
     CheckpointMismatch,
@@ -148,9 +148,9 @@ def resume(
     be imported."""
     folder, run = RunFolder.open(Path(getattr(path, "path", path)), trust)
     lend(run.env, env)
-    given = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
+    overrides = new_end(run, steps, more, settings) | ({"engine": engine} if engine else {})
     callbacks = (*callbacks_of(callbacks), *trackers_named(track))
-    change = merge(settings or {}, given)
+    change = merge(settings or {}, overrides)
     with folder:
         run, refused = changed_run(run, change), []
         require_trusted_cluster(folder.path, run, trust, change)
@@ -197,7 +197,7 @@ def continue_run(
     with open_learner(run, quiet) as learner, Interrupt() as interrupt:
         session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
         restored = session.restore(saved)
-        turn_latest(folder.path)
+        update_latest(folder.path)
         return session.run_session(*restored, callbacks)
 
 
@@ -275,23 +275,25 @@ def initial_weights(
 
 def require_alike(agent: Any, source: Any, path: Path) -> None:
     """Refuses weights of other networks, or whose numbers mean something else."""
-    for name, here, there in network_settings(agent, source):
-        if here != there:
+    for name, here, theirs in network_settings(agent, source):
+        if here != theirs:
             raise ConfigError(
                 name,
                 f"= {show(here)} does not fit --init {path}, whose networks were trained with "
-                f"{show(there)}: set it to that, or train without --init.",
+                f"{show(theirs)}: set it to that, or train without --init.",
             )
     shapes = [
-        {name: tuple(value.shape) for name, value in each.online.named_parameters()}
-        for each in (agent, source)
+        {name: tuple(value.shape) for name, value in each_agent.online.named_parameters()}
+        for each_agent in (agent, source)
     ]
     for name in dict.fromkeys((*shapes[0], *shapes[1])):
-        here, there = (" x ".join(map(str, each.get(name, ("nothing",)))) for each in shapes)
-        if here != there:
+        here, theirs = (
+            " x ".join(map(str, each_agent.get(name, ("nothing",)))) for each_agent in shapes
+        )
+        if here != theirs:
             raise ConfigError(
                 "init",
-                f"= {path} does not fit: its network's {name} is {there}, and this run's {here}, "
+                f"= {path} does not fit: its network's {name} is {theirs}, and this run's {here}, "
                 "since observations, actions or settings of the network differ; train without "
                 "--init.",
             )
@@ -300,13 +302,13 @@ def require_alike(agent: Any, source: Any, path: Path) -> None:
 def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
     """Name and both values of each setting that decides what numbers of a network mean."""
     for name in MEANING:
-        here, there = (getattr(each.config, name, None) for each in (agent, source))
-        if isinstance(here, Net) and isinstance(there, Net):
+        here, theirs = (getattr(one.config, name, None) for one in (agent, source))
+        if isinstance(here, Net) and isinstance(theirs, Net):
             for field in fields(here):
                 name = field.name
-                yield f"agent.net.{name}", getattr(here, name), getattr(there, name, None)
+                yield f"agent.net.{name}", getattr(here, name), getattr(theirs, name, None)
         else:
-            yield f"agent.{name}", here, there
+            yield f"agent.{name}", here, theirs
     yield "normalize_obs", agent.norm is not None, source.norm is not None
 
 

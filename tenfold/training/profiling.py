@@ -50,28 +50,28 @@ class Profile:
 
     def stages(self) -> dict[str, tuple[int, float]]:
         """Calls and seconds by stage, the costliest first."""
-        found: dict[str, tuple[int, float]] = {}
+        stages: dict[str, tuple[int, float]] = {}
         for stage, _, duration in self.laps:
-            calls, spent = found.get(stage, (0, 0.0))
-            found[stage] = calls + 1, spent + duration / 1e9
-        covered = sum(spent for _, spent in found.values())
-        found["other"] = 0, max(self.seconds - covered, 0.0)
-        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+            calls, spent = stages.get(stage, (0, 0.0))
+            stages[stage] = calls + 1, spent + duration / 1e9
+        covered = sum(spent for _, spent in stages.values())
+        stages["other"] = 0, max(self.seconds - covered, 0.0)
+        return dict(sorted(stages.items(), key=lambda item: -item[1][1]))
 
     @property
     def us_per_step(self) -> float:
         return self.seconds / self.steps * 1e6
 
 
-def engines_for(run: Run, asked: str | None) -> list[str]:
+def engines_for(run: Run, engines: str | None) -> list[str]:
     """Those that were asked for, each of which must fit before the first is measured; else the
     reference, and what is chosen where nobody asks."""
-    wanted = [engine.strip() for engine in asked.split(",")] if asked else ["plain", "auto"]
-    found = []
-    for engine in wanted:
+    candidates = [engine.strip() for engine in engines.split(",")] if engines else ["plain", "auto"]
+    names = []
+    for engine in candidates:
         with closing(make_learner(replace(run, engine=engine))) as learner:
-            found.append(learner.description.name)
-    return list(dict.fromkeys(found))
+            names.append(learner.description.name)
+    return list(dict.fromkeys(names))
 
 
 @contextmanager
@@ -143,22 +143,22 @@ def write_trace(profiles: list[Profile], path: Path) -> None:
 
 def show_profiles(profiles: list[Profile]) -> None:
     """A table for each engine, and how many times faster the others are than the first."""
-    for found in profiles:
+    for profile in profiles:
         table = Table(
             "stage",
             "calls",
             "total s",
             "mean µs",
             "share",
-            title=f"{found.engine}: {found.us_per_step:.1f} µs an environment step",
+            title=f"{profile.engine}: {profile.us_per_step:.1f} µs an environment step",
         )
-        for stage, (calls, spent) in found.stages().items():
+        for stage, (calls, spent) in profile.stages().items():
             table.add_row(
                 stage,
                 f"{calls:,}" if calls else "",
                 f"{spent:.3f}",
                 f"{spent / calls * 1e6:.1f}" if calls else "",
-                f"{spent / found.seconds:.1%}",
+                f"{spent / profile.seconds:.1%}",
             )
         Console(width=None if sys.stdout.isatty() else 120).print(table)
     first = profiles[0]
@@ -220,9 +220,9 @@ class CoreUse:
             self.begun = now
             return ""
         enough = now.updates - self.begun.updates >= self.begun.updates - self.first.updates
-        words = self.suggestion(self.begun, now) if enough else ""
-        self.told = bool(words)
-        return words
+        suggestion = self.suggestion(self.begun, now) if enough else ""
+        self.told = bool(suggestion)
+        return suggestion
 
     def final(self) -> str:
         """The suggestion at the end of a run."""

@@ -64,15 +64,15 @@ class Recorder:
         self.logged = learner.step
         # what was due up to this step is done, or being done, and the next is due at `due`; a save
         # may end beyond it
-        self.reached = note.get("reached", learner.step)
+        self.last_boundary = note.get("reached", learner.step)
         self.due = 0
         # interrupted in one: it is made up for on resume
-        self.owes_evaluation = note.get("owes_evaluation", False)
+        self.evaluation_pending = note.get("owes_evaluation", False)
         self.keep_row: Callable[[], None] | None = None  # of one that callbacks are being shown
         self.saving = False
         # the last evaluation that the metrics have: `digest`, `row`, `score`
         self.evaluated: dict[str, Any] = note.get("evaluated", {})
-        self.judged = self.evaluated.get("digest", "")  # what was evaluated last
+        self.evaluated_policy = self.evaluated.get("digest", "")  # what was evaluated last
         metrics.sinks = [one for one in callbacks if hasattr(one, "on_row")]
 
     @property
@@ -170,7 +170,7 @@ class Recorder:
         def keep() -> None:
             self.metrics.add(row)
             self.metrics.flush_if_due()
-            self.complain()
+            self.emit_warnings()
             self.notice_endless()
             if hint := self.cores.early():
                 self.display.say(f"Note: {hint}.")
@@ -180,11 +180,11 @@ class Recorder:
 
     def evaluate(self) -> None:
         if self.is_evaluated():  # by a callback: one row of a step is enough
-            self.owes_evaluation = False
-        elif evaluation := self.judge():
-            self.note(evaluation)
+            self.evaluation_pending = False
+        elif evaluation := self.run_evaluation():
+            self.record_evaluation(evaluation)
 
-    def judge(self) -> Evaluated | None:
+    def run_evaluation(self) -> Evaluated | None:
         """An evaluation that is not recorded yet; None where it was interrupted. A policy that is
         what it was at the last one is not played again: its numbers hold here too."""
         clock = self.learner.clock
@@ -197,9 +197,9 @@ class Recorder:
             lengths = list(self.metrics.lengths)
             stop = lambda: bool(self.interrupt.signal)  # noqa: E731
             result = self.evaluator.evaluate(self.learner, lengths, stop)
-        self.owes_evaluation = result is None
+        self.evaluation_pending = result is None
         if result:  # evaluating a model aligns it with the truth: it is not what it was before
-            self.judged = policy_digest(self.learner)
+            self.evaluated_policy = policy_digest(self.learner)
         clock.lap("evaluate")
         return result
 
@@ -213,14 +213,14 @@ class Recorder:
         """Of the networks that a run ends with, unless they have been evaluated, or nobody waits
         for it."""
         hurried = self.hurried or self.interrupt.signal
-        judged = not self.step or self.judged == policy_digest(self.learner)
-        return None if hurried or judged or not self.run.eval_every else self.judge()
+        judged = not self.step or self.evaluated_policy == policy_digest(self.learner)
+        return None if hurried or judged or not self.run.eval_every else self.run_evaluation()
 
-    def note(self, evaluation: Evaluated) -> None:
+    def record_evaluation(self, evaluation: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""
         self.refuse_divergence()  # before such a policy counts as the best
         row = json.dumps(evaluation.row)  # as text: a note's keys are sorted
-        self.evaluated = {"digest": self.judged, "row": row, "score": evaluation.score}
+        self.evaluated = {"digest": self.evaluated_policy, "row": row, "score": evaluation.score}
         self.show_row("on_evaluate", evaluation.row, lambda: self.keep_evaluation(evaluation))
 
     def keep_evaluation(self, evaluation: Evaluated) -> None:
@@ -250,17 +250,17 @@ class Recorder:
             self.keep_row()
         self.refuse_divergence()
         learner.clock.start()
-        reached = learner.step if learner.step < self.due else self.reached
+        reached = learner.step if learner.step < self.due else self.last_boundary
         for episode in learner.settle():
             self.metrics.episode(learner.step, episode)
-        self.tell()
+        self.emit_notices()
         note = {
             "metrics_bytes": self.metrics.flush(),
             "seconds": self.seconds(),
             "best": self.metrics.best_or_none(),
             "best_success": self.metrics.best[0],
             "episodes": self.metrics.episodes,
-            "owes_evaluation": self.owes_evaluation,
+            "owes_evaluation": self.evaluation_pending,
             **({"evaluated": self.evaluated} if self.evaluated else {}),
             "reached": reached,
             "settings": to_mapping(learner.run),
@@ -269,7 +269,7 @@ class Recorder:
         failed = failed or self.try_to(
             "save a checkpoint", lambda: self.checkpoints.save(learner, note)
         )
-        self.complain()
+        self.emit_warnings()
         self.saving = True
         try:
             self.call("on_checkpoint")
@@ -310,7 +310,7 @@ class Recorder:
             "before this."
         )
 
-    def tell(self) -> None:
+    def emit_notices(self) -> None:
         """Says what happened that a person may want to know, and what one must not miss."""
         for text in self.learner.notices:
             self.display.say(f"step {self.step:,}: {text}")
@@ -333,7 +333,7 @@ class Recorder:
             return reason
         return ""
 
-    def complain(self) -> None:
+    def emit_warnings(self) -> None:
         if self.metrics.complaint:
             self.display.say(f"Warning: {self.metrics.complaint}; training goes on.", always=True)
             self.metrics.complaint = ""

@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster: what `pool.Pool` does with the cores of this machine.
+"""Runs as tasks of a Ray cluster: what `worker_pool.Pool` does with the cores of this machine.
 
 Ray would begin a lost task anew with what it was given at first. So it has no retries of its own
 here: a run whose machine is gone is given to another one, with the files that have come from it,
@@ -38,7 +38,7 @@ class RemoteTask:
     where: str = ""  # "" as long as it waits for a machine
 
 
-class RayPool:
+class ClusterPool:
     """Works through tasks whose first two parts are a run's settings and its folder here, the last
     whether its modules are trusted. With `shared`, machines write into that folder themselves."""
 
@@ -114,9 +114,9 @@ class RayPool:
 
     def start_tasks(self, workers: int) -> None:
         while not self.stopping and len(self.running_tasks) < (workers or self.free_cores()):
-            if not (found := self.tasks.next()):
+            if not (task := self.tasks.next()):
                 return
-            self.running_tasks.append(RemoteTask(*found, None))
+            self.running_tasks.append(RemoteTask(*task, None))
             self.send(self.running_tasks[-1])
 
     def free_cores(self) -> int:
@@ -142,8 +142,8 @@ class RayPool:
             num_returns="streaming",
             _generator_backpressure_num_objects=IN_FLIGHT,
         )(remote_task)
-        running.where, given = "", (settings, path, *more, trust)
-        running.deltas = task.remote(self.work, given, files, self.shared, [self.stop_ref])
+        running.where, arguments = "", (settings, path, *more, trust)
+        running.deltas = task.remote(self.work, arguments, files, self.shared, [self.stop_ref])
 
     def require_room(self, cores: int, gpus: int) -> None:
         """Refuses what no machine of the cluster could ever do, which Ray would wait for."""
@@ -174,10 +174,10 @@ class RayPool:
     def apply(self, running: RemoteTask, delta: FolderDelta) -> None:
         if delta.started:
             running.where, packages = delta.started
-            words = differing(running.where, packages)
-            if words and words not in self.reported:
-                self.reported.add(words)
-                self.say(f"Note: {words}.")
+            difference = differing(running.where, packages)
+            if difference and difference not in self.reported:
+                self.reported.add(difference)
+                self.say(f"Note: {difference}.")
         if any(name.startswith("checkpoints/") for name, _, _ in delta.files):
             running.attempts = 1  # it has come further
         unpack(Path(running.task[1]), delta)

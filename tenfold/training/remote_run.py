@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 
 DELTA_EVERY = 1.0  # seconds between deltas: a fast run saves more often than that
 STOP_CHECK_EVERY = 0.5  # seconds between looks whether the run is to stop
@@ -51,12 +51,12 @@ class DeltaPacker:
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Hidden ones are locks and what is being written; not so the mark of modules."""
-        found = {}
+        files = {}
         for path in sorted(self.folder.rglob("*")) if self.folder.is_dir() else ():
             if path.is_file() and (not path.name.startswith(".") or path.name == ".modules"):
                 about = path.stat()
-                found[str(path.relative_to(self.folder))] = (about.st_size, about.st_mtime_ns)
-        return found
+                files[str(path.relative_to(self.folder))] = (about.st_size, about.st_mtime_ns)
+        return files
 
     def pack(self, answer: tuple[str, int] | None = None) -> FolderDelta:
         now, files = self.files(), []
@@ -139,9 +139,9 @@ def run_remotely(
     with nullcontext("") if shared else tempfile.TemporaryDirectory(prefix="tenfold-") as home:
         folder = Path(path) if shared else Path(home) / Path(path).name
         if shared and not folder.parent.is_dir():
-            words = f"{folder.parent} is not on the disk of {machine}"
+            reason = f"{folder.parent} is not on the disk of {machine}"
             yield FolderDelta(
-                answer=(f"{words}: --storage is a folder that every machine shares.", 0)
+                answer=(f"{reason}: --storage is a folder that every machine shares.", 0)
             )
             return
         unpack(folder, files)

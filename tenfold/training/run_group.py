@@ -2,10 +2,8 @@
 run it would be alone, bit for bit, into a folder of its own; one that was stopped goes on from its
 checkpoint.
 
-A process for each core takes one run after another (`pool`). (One process that updates several
-members in one call would save only the cost of the calls, some 2 µs of a round; and it could not
-use a second core.) Where an engine trains seeds together on a device, all are in this process
-(`together`).
+A process for each core takes one run after another (`worker_pool`). Where an engine trains seeds
+together on a device, all are in this process (`seed_batch`).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +22,12 @@ from tenfold.core.ray_cluster import require_reachable
 from tenfold.core.user_envs import require_named
 from tenfold.evaluation.evaluator import evaluator_of
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import FolderLock, turn_latest
 from tenfold.runs.folder import destination, is_run, require_place, run_name
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
+from tenfold.runs.storage import FolderLock, update_latest
 from tenfold.training import learners
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import check_resources, open_learner
@@ -44,7 +42,6 @@ from tenfold.training.loop import (
     train_from_start,
 )
 from tenfold.training.seed_batch import require_kernels, require_room, train_together
-from tenfold.training.session import Result
 from tenfold.training.tracking import Tracker, trackers_named
 from tenfold.training.worker_pool import LOCAL, Executor
 
@@ -93,11 +90,8 @@ class RunGroup:
     @property
     def saved(self) -> dict[str, int]:
         """Where those go on that have been saved."""
-        return {
-            member.name: steps[-1]
-            for member in self.members
-            if (steps := checkpoint_steps(member.path))
-        }
+        steps = {member.name: checkpoint_steps(member.path) for member in self.members}
+        return {name: saved[-1] for name, saved in steps.items() if saved}
 
 
 def warm_up(runs: Sequence[Run], quiet: bool) -> None:
@@ -117,27 +111,18 @@ def train_group(
     workers = min(group.executor.workers(jobs), len(group.members))
     end = sum(member.run.steps for member in group.members)
     display = Display(group.title, end, group.step, quiet)
-    words = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
-    display.announce(words, group.members[0].run, group.introduction)
-    tasks = [
-        (
-            to_mapping(member.run),
-            str(member.path.absolute()),
-            group.change,
-            group.callbacks,
-            group.initial,
-            group.trust,
-        )
-        for member in group.members
-    ]
+    title = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
+    display.announce(title, group.members[0].run, group.introduction)
+    common = (group.change, group.callbacks, group.initial, group.trust)
+    tasks = [(to_mapping(one.run), str(one.path.absolute()), *common) for one in group.members]
     pool = group.executor.pool(train_member, tasks)
-    seen = (-1, 0)
+    shown_state = (-1, 0)
 
     def look(done: int) -> None:
-        nonlocal seen
+        nonlocal shown_state
         # only where something happened: otherwise the rate would only seem to fall
-        if (now := (group.step, done)) != seen:
-            seen = now
+        if (now := (group.step, done)) != shown_state:
+            shown_state = now
             display.show(now[0], {"done": f"{done} of {len(tasks)} {group.what}", **progress()})
 
     try:
@@ -170,25 +155,18 @@ def train_member(
     callbacks = (*callbacks, *trackers)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            how: dict[str, Any] = {"quiet": True, "callbacks": callbacks, "trust": trust}
-            result = resume(path, settings=change, **how)
+            result = resume(path, settings=change, quiet=True, callbacks=callbacks, trust=trust)
+        elif initial:
+            check_resources(run := Run.of(settings))
+            result = train_from_start(run, Path(path), initial, True, True, callbacks)
         else:
-            result = train_here(Run.of(settings), path, initial, callbacks)
+            run = Run.of(settings)
+            result = train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
         return result.unsaved, result.interrupted
     except Finished:
         return "", 0
     except UserError as error:
         return str(error), 0
-
-
-def train_here(
-    run: Run, path: str, initial: InitialWeights | None, callbacks: Sequence[Any]
-) -> Result:
-    """One of a group, from its start."""
-    if not initial:
-        return train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
-    check_resources(run)
-    return train_from_start(run, Path(path), initial, True, True, callbacks)
 
 
 @dataclass(frozen=True)
@@ -236,11 +214,11 @@ def train_seeds(
     `address`, and its files come here, or stay below `storage`, a folder that all machines share.
     `track`: wandb, trackio or mlflow are sent the metrics of every seed. `init`, `checkpoint` and
     `trust` are those of `train`: all seeds begin with the same weights."""
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+    seed_numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not seed_numbers or len(set(seed_numbers)) < len(seed_numbers) or min(seed_numbers) < 0:
         raise ConfigError(
             "seeds",
-            f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.",
+            f"= {list(seed_numbers)} cannot be: give at least one, none of them twice or below 0.",
         )
     what, run = run, resolve_run(run, settings)
     require_guard()
@@ -252,8 +230,8 @@ def train_seeds(
     if run.where == "ray":
         require_reachable(run.address)
     initial = initial_weights(init, checkpoint, alone(run), trust)
-    ready = check_and_warm_up(run, min(len(chosen), jobs or len(chosen)), quiet)
-    folder = SeedsFolder.create(target, run, chosen, overwrite, executor.shared, initial)
+    ready = check_and_warm_up(run, min(len(seed_numbers), jobs or len(seed_numbers)), quiet)
+    folder = SeedsFolder.create(target, run, seed_numbers, overwrite, executor.shared, initial)
     return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
@@ -301,9 +279,9 @@ def resume_seeds(
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
     folder, trackers = SeedsFolder.open(Path(path), trust), trackers_named(track)
-    given = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
+    overrides = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
-        change = merge(settings or {}, given)
+        change = merge(settings or {}, overrides)
         run = changed_seeds(folder.run, change)
         require_trusted_cluster(folder.path, run, trust, change)
         for name, step in group_of(folder).saved.items():
@@ -315,7 +293,7 @@ def resume_seeds(
         ready = check_and_warm_up(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
         require_member_fit(folder, run, change)
         folder = folder.changed(change)  # what does not fit is not written down
-        turn_latest(folder.path)
+        update_latest(folder.path)
         return run_seeds(folder, jobs, quiet, ready, trackers)
 
 
@@ -336,19 +314,13 @@ def group_of(folder: SeedsFolder) -> RunGroup:
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
     executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
-    change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
+    change = {
+        name: value for name, value in folder.changes.items() if (name, value) != ("where", "ray")
+    }
     change.pop("address", None)
-    return RunGroup(
-        title,
-        "seeds",
-        members,
-        folder.path,
-        again,
-        change,
-        executor=executor,
-        initial=kept_weights(folder.path),
-        trust=folder.trust,
-    )
+    more: dict[str, Any] = {"executor": executor, "trust": folder.trust}
+    more["initial"] = kept_weights(folder.path)
+    return RunGroup(title, "seeds", members, folder.path, again, change, **more)
 
 
 def run_seeds(

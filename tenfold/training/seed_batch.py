@@ -45,13 +45,13 @@ MEMORY_SHARE = 0.9  # of the device's free memory: the rest is for kernels and e
 
 def require_room(learner: Any, seeds: int) -> None:
     """Refuses more seeds than the device has room for, and says how many it has."""
-    free, each = free_bytes(learner.agent.device), learner.engine.bytes_each(learner)
-    most = int(MEMORY_SHARE * free) // each
+    free, seed_bytes = free_bytes(learner.agent.device), learner.engine.bytes_each(learner)
+    most = int(MEMORY_SHARE * free) // seed_bytes
     if seeds > most:
-        there = f"and {free / 2**30:,.1f} GiB are free on the GPU"
+        available = f"and {free / 2**30:,.1f} GiB are free on the GPU"
         raise UserError(
-            f"A seed takes {each / 2**20:,.1f} MiB on the GPU, {there}, enough for {most:,} of "
-            f"{seeds:,} seeds: "
+            f"A seed takes {seed_bytes / 2**20:,.1f} MiB on the GPU, {available}, enough for "
+            f"{most:,} of {seeds:,} seeds: "
             + (f"train so many at a time with --jobs {most}." if most else "lower agent.capacity.")
         )
 
@@ -83,8 +83,8 @@ def train_together(group: "RunGroup", jobs: int, quiet: bool) -> tuple[int, dict
     end = sum(member.run.steps for member in group.members)
     steps, failed, rows = group.steps, {}, {}
     display = Display(group.title, end, sum(steps.values()), quiet)
-    words = f"{group.title} ({jobs or 'all'} at a time in one process) -> {group.path}"
-    display.announce(words, group.members[0].run, group.introduction)
+    title = f"{group.title} ({jobs or 'all'} at a time in one process) -> {group.path}"
+    display.announce(title, group.members[0].run, group.introduction)
     allow_files(len(group.members))
     with closing(display), Interrupt() as interrupt:
         at_a_time = jobs or len(group.members)
@@ -94,8 +94,8 @@ def train_together(group: "RunGroup", jobs: int, quiet: bool) -> tuple[int, dict
                 rows |= SeedBatch(group, members, display, interrupt, steps, failed).run()
         stopped = interrupt.signal
     if len(failed) == len(group.members):
-        name, words = next(iter(failed.items()))
-        raise UserError(f"{name[:1].upper()}{name[1:]}: {words.rstrip('.')}. {group.again}")
+        name, title = next(iter(failed.items()))
+        raise UserError(f"{name[:1].upper()}{name[1:]}: {title.rstrip('.')}. {group.again}")
     display.say(
         f"{'stopped' if stopped else f'{len(group.members)} {group.what}'} after "
         f"{clock_face(display.seconds())} ({display.rate(sum(steps.values())):,.0f} steps/s "
@@ -107,9 +107,9 @@ def train_together(group: "RunGroup", jobs: int, quiet: bool) -> tuple[int, dict
 def allow_files(runs: int) -> None:
     """Every run holds the lock of its folder."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = soft + runs if hard == resource.RLIM_INFINITY else min(soft + runs, hard)
+    limit = soft + runs if hard == resource.RLIM_INFINITY else min(soft + runs, hard)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 @contextmanager
@@ -250,9 +250,9 @@ class SeedBatch:
         folder = checkpoints.folder
         return Session(learner, folder, checkpoints, self.interrupted, True, self.display)
 
-    def note_failure(self, name: str, words: str) -> None:
-        self.failed[name] = words
-        self.display.say(f"{name}: {words}", always=True)
+    def note_failure(self, name: str, reason: str) -> None:
+        self.failed[name] = reason
+        self.display.say(f"{name}: {reason}", always=True)
 
     def drive(self, slots: list[SeedSlot]) -> None:
         """Those that are at the same step and learn at the same rate, to their ends."""

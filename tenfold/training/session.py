@@ -13,11 +13,11 @@ from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserEr
 from tenfold.core.protocols import Learner
 from tenfold.core.system import versions
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
+from tenfold.runs.storage import writing
 from tenfold.training.display import Display, SeedDisplay, clock_face
 from tenfold.training.learners import restore_checkpoint
 from tenfold.training.recorder import Recorder
@@ -163,7 +163,7 @@ class Session:
         )
         if cost := recorder.evaluator.cost(learner):
             display.say(cost)
-        recorder.complain()
+        recorder.emit_warnings()
         about = self.describe(note)
         if not self.beside:  # else at its end
             recorder.try_to("write run.json", folder.write_about)
@@ -200,8 +200,8 @@ class Session:
             f"step {learner.step:,} after {clock_face(seconds)} "
             f"({display.rate(learner.step):,.0f} steps/s); time: {learner.clock.sentence()}"
         )
-        if words := recorder.cores.final():
-            display.say(f"Note: {words}.")
+        if suggestion := recorder.cores.final():
+            display.say(f"Note: {suggestion}.")
         return self.result(recorder, seconds, unsaved)
 
     def introduce(self, display: Display, title: str, note: dict[str, Any]) -> None:
@@ -213,8 +213,8 @@ class Session:
             f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
             f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
         )
-        for words in advice(run):
-            display.say(f"Note: {words}")
+        for note_line in advice(run):
+            display.say(f"Note: {note_line}")
         if not learner.step and (init := self.folder.about.get("init")):
             display.say(
                 f"begins with the weights of {init['path']}, checkpoint {init['checkpoint']}, "
@@ -249,7 +249,7 @@ class Session:
         recorder.call("on_start")
         if recorder.step == 0 and not self.beside:  # one of several begins anew without
             recorder.save()  # so that a run can be resumed from its first moment on
-        if recorder.owes_evaluation:
+        if recorder.evaluation_pending:
             recorder.evaluate()
         try:
             yield from loop(self.learner, recorder, self.interrupt)
@@ -259,11 +259,11 @@ class Session:
         final = recorder.final()
         finished = recorder.step >= self.learner.run.steps
         if final and finished:  # known to the checkpoint: a resume to a later end keeps the best
-            recorder.note(final)
+            recorder.record_evaluation(final)
         yield YieldPoint(recorder, 0, last=True)
         unsaved = recorder.save()
         if final and not finished:  # a resume to the same end goes on as if it had not stopped
-            recorder.note(final)
+            recorder.record_evaluation(final)
         # after the checkpoint, which a resume goes on from without this row
         if recorder.step > recorder.logged:
             recorder.log()
@@ -284,7 +284,7 @@ class Session:
             unsaved,
             len(returns),
             best.get("success_rate"),
-            recorder.step >= run.steps and not recorder.owes_evaluation,
+            recorder.step >= run.steps and not recorder.evaluation_pending,
         )
 
 
@@ -298,12 +298,12 @@ def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Yield
         (run.checkpoint_every, recorder.save),
     )
     every_round = any(hasattr(callback, "on_round") for callback in recorder.callbacks)
-    recorder.due = next_due(recorder.reached, intervals)
+    recorder.due = next_due(recorder.last_boundary, intervals)
     while True:
         # again where a save took rows that actors had ready, and so came past another boundary
         while learner.step >= recorder.due:
-            before, reached = recorder.reached, learner.step
-            recorder.reached = reached
+            before, reached = recorder.last_boundary, learner.step
+            recorder.last_boundary = reached
             due = [
                 action
                 for every, action in intervals
@@ -311,7 +311,7 @@ def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Yield
             ]
             for action in due:
                 # a callback that saves now leaves it to whoever goes on from there
-                recorder.owes_evaluation |= recorder.evaluate in due[due.index(action) + 1 :]
+                recorder.evaluation_pending |= recorder.evaluate in due[due.index(action) + 1 :]
                 if action == recorder.save and (yield YieldPoint(recorder, 0)):
                     continue
                 action()
@@ -322,7 +322,7 @@ def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Yield
         if not (yield YieldPoint(recorder, until)):
             recorder.play(until)
         if learner.notices or learner.warnings:
-            recorder.tell()
+            recorder.emit_notices()
         if every_round:
             recorder.call("on_round")
 

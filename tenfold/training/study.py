@@ -19,8 +19,8 @@ import numpy as np
 from tenfold.config.run import Run
 from tenfold.config.search import Choices, Search, Space, default_drawn
 from tenfold.core.errors import UserError
-from tenfold.runs.schema import TRIAL, misfit
-from tenfold.runs.sweep import STUDY, Plan, SweepFolder
+from tenfold.runs.file_schema import TRIAL, misfit
+from tenfold.runs.sweep_folder import STUDY, SweepFolder, SweepPlan
 
 NAME = "sweep"  # of the study in its file
 HEADER = b"SQLite format 3\0"
@@ -283,7 +283,7 @@ def draw(study: Any, folder: SweepFolder, trial: Any, spaces: Mapping[str, Any])
     return params
 
 
-def sampler_of(run: Run, plan: Plan, number: int, index: int) -> Any:
+def sampler_of(run: Run, plan: SweepPlan, number: int, index: int) -> Any:
     import optuna
 
     seed = np.random.SeedSequence((run.seed, number, index))
@@ -293,7 +293,7 @@ def sampler_of(run: Run, plan: Plan, number: int, index: int) -> Any:
     )
 
 
-def pruner_of(run: Run, plan: Plan) -> Any:
+def pruner_of(run: Run, plan: SweepPlan) -> Any:
     import optuna
 
     if plan.pruner == "median":

@@ -23,14 +23,14 @@ from tenfold.config.search import Search, drawn_run, searches
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.processes import require_guard
 from tenfold.core.user_envs import require_named
-from tenfold.runs.files import Numbered, Target, turn_latest, writing
+from tenfold.runs.file_schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.folder import destination, is_sweep, run_name
 from tenfold.runs.report import write_seeds_report, write_sweep_report
 from tenfold.runs.reporter import order_of
-from tenfold.runs.schema import MOST_TRIALS, PRUNERS
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import LEAST, success_rates, together
-from tenfold.runs.sweep import STUDY, Plan, SweepFolder, evaluations, require_plan
+from tenfold.runs.storage import Numbered, Target, update_latest, writing
+from tenfold.runs.sweep_folder import STUDY, SweepFolder, SweepPlan, evaluations, require_plan
 from tenfold.training.display import Display
 from tenfold.training.run_group import check_and_warm_up
 from tenfold.training.study import (
@@ -40,7 +40,7 @@ from tenfold.training.study import (
     require_optuna,
     study_file,
 )
-from tenfold.training.trials import Confirmation, Trials, carry_out_tasks
+from tenfold.training.trials import Confirmation, Trials, run_tasks
 from tenfold.training.worker_pool import Executor
 
 EVALUATIONS = 5  # of a run that would end before its first
@@ -96,14 +96,14 @@ def sweep(
     if not isinstance(out, Numbered):  # which has a name of its own
         out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
     target = own_folder(out, run, plan, overwrite)
-    at_once = check_and_warm_up(run, len(plan.seeds), quiet).together
+    seeds_together = check_and_warm_up(run, len(plan.seeds), quiet).together
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
         folder = SweepFolder.open(target)
         folder = folder.locked(max(trials, folder.plan.trials), run)
-        turn_latest(target)
+        update_latest(target)
     else:
         folder = SweepFolder.create(target, run, plan)
-    return carry_out(folder, spaces, jobs, quiet, at_once)
+    return run_sweep(folder, spaces, jobs, quiet, seeds_together)
 
 
 def resume_sweep(
@@ -118,9 +118,9 @@ def resume_sweep(
     require_trusted_cluster(folder.path, folder.run, trust)
     folder = folder.locked(folder.plan.trials, folder.run)
     spaces = searches(folder.run, folder.plan.search)
-    at_once = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet).together
-    turn_latest(folder.path)
-    return carry_out(folder, spaces, jobs, quiet, at_once)
+    seeds_together = check_and_warm_up(folder.run, len(folder.plan.seeds), quiet).together
+    update_latest(folder.path)
+    return run_sweep(folder, spaces, jobs, quiet, seeds_together)
 
 
 def with_evaluations(run: Run, quiet: bool) -> Run:
@@ -150,7 +150,7 @@ def plan_of(
     seeds: int | tuple[int, ...],
     confirm: int,
     pruner: str,
-) -> Plan:
+) -> SweepPlan:
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise ConfigError(
@@ -167,10 +167,10 @@ def plan_of(
         path.replace("-", "_"): list(space) if isinstance(space, list | tuple) else str(space)
         for path, space in search.items()
     }
-    return Plan(written, trials, numbers, held_out, pruner)
+    return SweepPlan(written, trials, numbers, held_out, pruner)
 
 
-def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
+def own_folder(target: Target, run: Run, plan: SweepPlan, overwrite: bool) -> Target:
     """Where the sweep is kept: the folder it goes on in, or that of a new one."""
 
     def other(path: Path) -> str:
@@ -193,18 +193,18 @@ def own_folder(target: Target, run: Run, plan: Plan, overwrite: bool) -> Target:
     return target
 
 
-def carry_out(
-    folder: SweepFolder, spaces: tuple[Search, ...], jobs: int, quiet: bool, at_once: bool
+def run_sweep(
+    folder: SweepFolder, spaces: tuple[Search, ...], jobs: int, quiet: bool, seeds_together: bool
 ) -> SweepResult:
     plan, study = folder.plan, open_study(folder, spaces)
     display = Display(f"{folder.title}", 0, 0, quiet)
     executor = Executor.of(folder.run, plan.shared and folder.run.where == "ray")
-    how = "a trial's seeds together" if at_once else f"runs {executor.words(jobs)}"
+    how = "a trial's seeds together" if seeds_together else f"runs {executor.words(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     try:
         with study_file(folder.path / STUDY):
             trials = Trials(folder, study, spaces, display)
-            stopped = carry_out_tasks(trials, executor, jobs, at_once)
+            stopped = run_tasks(trials, executor, jobs, seeds_together)
             results: dict[str, Any] = {"trials": finished_rows(study)}
         winner = winner_of(results["trials"])
         if stopped:
@@ -217,7 +217,7 @@ def carry_out(
         folder.write_best(best)
         results |= {"winner": winner["number"], "importance": importances(study)}
         confirmation = Confirmation(folder, best, display)
-        if stopped := carry_out_tasks(confirmation, executor, jobs, at_once):
+        if stopped := run_tasks(confirmation, executor, jobs, seeds_together):
             return SweepResult(folder.path, results, best, stopped)
     except ActorFault as fault:  # the cluster's head is gone
         raise fault.adding(f"`tenfold resume {folder.path}` goes on.") from None

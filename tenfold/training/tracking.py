@@ -58,7 +58,7 @@ def trackers_named(text: str | Sequence[str] | None) -> tuple["Tracker", ...]:
 
 
 @dataclass(frozen=True)
-class Told:
+class TrackedRun:
     """A run as a client is told of it."""
 
     id: str  # the run's own, the same after a resume
@@ -81,7 +81,7 @@ class Tracker:
         return Tracker, (self.name, self.group)
 
     def on_start(self, training: Any) -> None:
-        about = told_of_run(training, self.group)
+        about = tracked_run(training, self.group)
         with self.forgiving(training, "begun"):
             client = CLIENTS[self.name](about)
             self.open[training.path] = client
@@ -122,11 +122,11 @@ class Tracker:
             )
 
 
-def told_of_run(training: Any, group: str) -> Told:
+def tracked_run(training: Any, group: str) -> TrackedRun:
     path: Path = training.path
     many = group or (path.absolute().parent.name if is_seeds(path.parent) else "")
     name = f"{many}/{path.name}" if many else path.name
-    return Told(training.checkpoints.folder.id, name, many, to_mapping(training.run), path)
+    return TrackedRun(training.checkpoints.folder.id, name, many, to_mapping(training.run), path)
 
 
 # the clients
@@ -135,7 +135,7 @@ def told_of_run(training: Any, group: str) -> Told:
 class Wandb:
     """Weights & Biases. Without a login it writes RUN/wandb, which `wandb sync` sends later."""
 
-    def __init__(self, run: Told) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         wandb: Any = import_module("wandb")
         mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
         self.run = wandb.init(
@@ -175,7 +175,7 @@ def logged_in() -> bool:
 class Trackio:
     """Trackio, into its local database unless its variables name a Space or a server."""
 
-    def __init__(self, run: Told) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         trackio: Any = import_module("trackio")
         self.run = trackio.init(
             project=project(),
@@ -199,7 +199,7 @@ class Trackio:
 class Mlflow:
     """MLflow, wherever MLFLOW_TRACKING_URI says; without it into ./mlflow.db."""
 
-    def __init__(self, run: Told) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         mlflow: Any = import_module("mlflow")
         entities: Any = import_module("mlflow.entities")
         self.metric, self.param = entities.Metric, entities.Param
@@ -233,7 +233,7 @@ def fit(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "_-./ " else "_" for letter in name)
 
 
-CLIENTS: dict[str, Callable[[Told], Any]] = {
+CLIENTS: dict[str, Callable[[TrackedRun], Any]] = {
     "wandb": Wandb,
     "trackio": Trackio,
     "mlflow": Mlflow,

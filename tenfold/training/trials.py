@@ -18,7 +18,7 @@ from tenfold.runs.folder import is_run
 from tenfold.runs.reporter import params_text, score_text
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import Outcome, pooled
-from tenfold.runs.sweep import (
+from tenfold.runs.sweep_folder import (
     SweepFolder,
     evaluations,
     outcomes_of,
@@ -37,7 +37,7 @@ ENDED = {"PRUNED": "pruned", "FAIL": "failed"}
 RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs are stopped
 
 
-class Halt:
+class StopAtStep:
     """A callback: the run is stopped, saved, at the first evaluation from a step on."""
 
     def __init__(self, step: int) -> None:
@@ -57,7 +57,11 @@ def advance(
 ) -> tuple[str, int]:
     """In a process of its own: a run from its start, or from where it stopped, to a step."""
     run = Run.of(settings)
-    how: dict[str, Any] = {"quiet": True, "report": False, "callbacks": [Halt(until), *callbacks]}
+    how: dict[str, Any] = {
+        "quiet": True,
+        "report": False,
+        "callbacks": [StopAtStep(until), *callbacks],
+    }
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
             result = resume(path, **how, trust=trust)
@@ -78,7 +82,7 @@ def is_at(path: Path, run: Run, until: int) -> bool:
     return bool(steps) and steps[-1] >= until and len(outcomes_of(path)) >= until // run.eval_every
 
 
-def rungs_of(run: Run, pruner: str) -> list[int]:
+def pruning_steps(run: Run, pruner: str) -> list[int]:
     """The steps at which all seeds of a trial are waited for: evaluations, and the end. At each of
     them runs are stopped, and made anew to go on: not where nothing is pruned."""
     if pruner == "none":
@@ -89,7 +93,7 @@ def rungs_of(run: Run, pruner: str) -> list[int]:
 
 
 @dataclass
-class Going:
+class RunningTrial:
     """A trial under way: on its way to a rung, with `waiting` seeds that are not there yet."""
 
     trial: Any
@@ -99,7 +103,7 @@ class Going:
     errors: dict[int, str] = field(default_factory=dict)
 
 
-class Runs(Tasks):
+class RunTasks(Tasks):
     """Tasks that are runs, with a display of how far all of them are."""
 
     def __init__(self, display: Display) -> None:
@@ -122,7 +126,7 @@ class Runs(Tasks):
         """Shows how far they are."""
 
 
-class Trials(Runs):
+class Trials(RunTasks):
     """The trials of a sweep. A task's name is the trial's number and the seed."""
 
     def __init__(
@@ -136,8 +140,8 @@ class Trials(Runs):
         super().__init__(display)
         self.folder, self.study, self.wanted = folder, study, search
         self.spaces = distributions(search)
-        self.rungs = rungs_of(folder.run, folder.plan.pruner)
-        self.going: dict[int, Going] = {}
+        self.rungs = pruning_steps(folder.run, folder.plan.pruner)
+        self.going: dict[int, RunningTrial] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
         self.best: Any = None  # the best trial that has ended
         for one in study.get_trials(deepcopy=False):
@@ -165,10 +169,10 @@ class Trials(Runs):
             self.fail(trial, str(error))
             return
         folder = self.folder.seeds_of_trial(trial.number, run)
-        self.going[trial.number] = going = Going(trial, folder)
+        self.going[trial.number] = going = RunningTrial(trial, folder)
         self.send(going)
 
-    def send(self, going: Going) -> None:
+    def send(self, going: RunningTrial) -> None:
         """The seeds that are not at the rung yet, on their way there."""
         number, folder, until = going.trial.number, going.folder, self.rungs[going.rung]
         for seed in folder.seeds:
@@ -196,7 +200,7 @@ class Trials(Runs):
             self.settle(going)
         return True
 
-    def settle(self, going: Going) -> None:
+    def settle(self, going: RunningTrial) -> None:
         """All seeds have come to the rung, or to an end before it."""
         trial, folder, until = going.trial, going.folder, self.rungs[going.rung]
         if going.errors:
@@ -240,9 +244,9 @@ class Trials(Runs):
         if state == "FAIL":
             result = f"failed: {one.user_attrs['why']}"
         elif state == "PRUNED":
-            result = f"{self.told(one)}, pruned at step {one.last_step:,}"
+            result = f"{self.score_text(one)}, pruned at step {one.last_step:,}"
         else:
-            result = f"{self.told(one)}{'' if self.best is best else ', the best so far'}"
+            result = f"{self.score_text(one)}{'' if self.best is best else ', the best so far'}"
         self.display.say(f"trial {one.number} ({drawn}): {result}")
 
     def count(self, one: Any) -> None:
@@ -251,7 +255,7 @@ class Trials(Runs):
         if one.state.name == "COMPLETE" and (not self.best or one.value > self.best.value):
             self.best = one
 
-    def told(self, one: Any) -> str:
+    def score_text(self, one: Any) -> str:
         """What a trial came to, in words."""
         return score_text(row_of(one))
 
@@ -267,7 +271,7 @@ class Trials(Runs):
         details += [f"{self.failed} failed"] * bool(self.failed)
         counts = f"{over} of {trials}{f' ({chr(44).join(details)})' if details else ''}"
         self.display.steps = self.ended_steps + (trials - over) * self.full
-        best = self.best and {"best": f"{self.told(self.best)} (trial {self.best.number})"}
+        best = self.best and {"best": f"{self.score_text(self.best)} (trial {self.best.number})"}
         self.display.show(self.steps(), {"trials done": counts, **(best or {})})
 
 
@@ -278,7 +282,7 @@ def again(study: Any, one: Any) -> Any:
     return Trial(study, one._trial_id)
 
 
-class Confirmation(Runs):
+class Confirmation(RunTasks):
     """The winner and the settings that the sweep began with, on seeds that no trial has seen."""
 
     def __init__(self, folder: SweepFolder, best: Run, display: Display) -> None:
@@ -314,9 +318,9 @@ class Confirmation(Runs):
         self.display.show(self.steps(), {"confirmed": f"{done} of {self.tasks} held-out runs"})
 
 
-def carry_out_tasks(tasks: Runs, executor: Executor, jobs: int, at_once: bool) -> int:
+def run_tasks(tasks: RunTasks, executor: Executor, jobs: int, seeds_together: bool) -> int:
     """All of them; the signal that stopped them, or 0."""
-    if not at_once:
+    if not seeds_together:
         return executor.pool(advance, tasks).run(executor.workers(jobs), tasks.look)
     done = 0
     while cohort := tasks.cohort():
@@ -324,7 +328,7 @@ def carry_out_tasks(tasks: Runs, executor: Executor, jobs: int, at_once: bool) -
             GroupRun(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
         ]
         home, until = members[0].path.parent, cohort[0][1][2]
-        callbacks, trust = [Halt(until)], cohort[0][1][3]
+        callbacks, trust = [StopAtStep(until)], cohort[0][1][3]
         group = RunGroup("", "seeds", members, home, "", {}, callbacks, trust=trust)
         try:
             stopped, failed, _ = train_together(group, 0, True)

@@ -20,15 +20,15 @@ from rich.live import Live
 from rich.text import Text
 
 from tenfold.core.errors import UserError
-from tenfold.runs.charts import Group, shared_curve
+from tenfold.runs.charts import Experiment, shared_curve
 from tenfold.runs.digest import Digest
-from tenfold.runs.files import LOCK
+from tenfold.runs.file_schema import SEEDS, read_json
 from tenfold.runs.folder import RunFolder, failure, is_compare, is_run, is_seeds, is_sweep
 from tenfold.runs.metrics import outcome, rank
 from tenfold.runs.report import group_of_run, group_of_seeds, time_shares
 from tenfold.runs.reporter import reporter_of
-from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import LOCK
 from tenfold.training.display import STYLES, RunStatus, natural_width, printable, status_table
 
 LOCKS = Path("/proc/locks")
@@ -126,11 +126,11 @@ class RunWatcher:
     trust: bool = False  # modules are imported, whoever named them
 
     def __post_init__(self) -> None:
-        self.groups: dict[Path, Group] = {}
+        self.groups: dict[Path, Experiment] = {}
         self.locked: set[int] | None = None
         self.left_out: dict[Path, str] = {}  # by what is wrong with them
 
-    def refresh(self) -> list[Group]:
+    def refresh(self) -> list[Experiment]:
         """All of them, as they are now. One that cannot be read is left out, unless it was
         named."""
         self.locked, self.left_out = locked_inodes(), {}
@@ -147,7 +147,7 @@ class RunWatcher:
             raise UserError(next(iter(self.left_out.values())))
         return list(groups.values())
 
-    def read(self, path: Path, name: str) -> Group:
+    def read(self, path: Path, name: str) -> Experiment:
         if path in self.groups:
             for digest in self.groups[path].members:
                 digest.read()
@@ -156,7 +156,7 @@ class RunWatcher:
             return group_of_seeds(SeedsFolder.open(path, self.trust), name=name)
         return group_of_run(*RunFolder.open(path, self.trust), name)
 
-    def state(self, group: Group, digest: Digest) -> str:
+    def state(self, group: Experiment, digest: Digest) -> str:
         """Of one run."""
         if digest.last.get("step", 0) >= group.run.steps:
             return "finished"
@@ -262,7 +262,7 @@ class Screen:
             ]
         return Lines(head, table, *below)
 
-    def status(self, group: Group, name: str, digest: Digest) -> RunStatus:
+    def status(self, group: Experiment, name: str, digest: Digest) -> RunStatus:
         state = self.states[digest.path]
         return RunStatus(
             run_name(group, name),
@@ -282,11 +282,11 @@ class Screen:
         return float(digest.last.get("timing", {}).get("steps_per_second", 0.0))
 
 
-def run_name(group: Group, name: str) -> str:
+def run_name(group: Experiment, name: str) -> str:
     return printable(f"{group.name} {name}".strip())
 
 
-def selection_curve(group: Group, digest: Digest) -> Any:
+def selection_curve(group: Experiment, digest: Digest) -> Any:
     """What the run is judged by, over training."""
     curves = reporter_of(group.run).curves(group.run)
     available = [curve for curve in curves if (curve.kind, curve.column) in digest.courses]

@@ -19,7 +19,7 @@ from tenfold.core.processes import Interrupt, enter, how_it_ended, leave, signal
 from tenfold.core.ray_cluster import require_ray
 
 if TYPE_CHECKING:
-    from tenfold.training.remote_pool import RayPool
+    from tenfold.training.remote_pool import ClusterPool
 
 
 POLL = 0.5  # seconds between looks at the progress
@@ -33,15 +33,15 @@ class Worker:
 
     def __init__(self, number: int, work: Work) -> None:
         context = multiprocessing.get_context("spawn")
-        self.talk, there = context.Pipe()
+        self.talk, child_end = context.Pipe()
         self.process = context.Process(
-            target=enter, name=f"worker {number}", args=(leave, serve, work, there)
+            target=enter, name=f"worker {number}", args=(leave, serve, work, child_end)
         )
         self.task: Any = None  # its name
         self.began = self.told = False
         with spawning():
             self.process.start()
-        there.close()
+        child_end.close()
 
     def give(self, name: Any, task: tuple[Any, ...]) -> None:
         self.task = name
@@ -58,7 +58,7 @@ class Worker:
     def answer(self) -> str | None:
         """What was wrong with its task, or ""; None: it has only begun."""
         try:
-            said = self.talk.recv()
+            message = self.talk.recv()
         except (EOFError, OSError):
             self.process.join(FAREWELL)  # its pipe may end a moment before it does
             code = self.process.exitcode
@@ -67,7 +67,7 @@ class Worker:
         if not self.began:
             self.began = True
             return None
-        error, cut_short = said
+        error, cut_short = message
         return error or (
             f"its process was stopped by {signal_name(cut_short)}"
             if cut_short and not self.told
@@ -202,11 +202,11 @@ class Executor:
             require_ray()
         return cls(run.where == "ray", run.address, shared)
 
-    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> "Pool | RayPool":
+    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> "Pool | ClusterPool":
         if self.ray:
-            from tenfold.training.remote_pool import RayPool  # it reads this module
+            from tenfold.training.remote_pool import ClusterPool  # it reads this module
 
-            return RayPool(work, tasks, self.address, self.shared)
+            return ClusterPool(work, tasks, self.address, self.shared)
         return Pool(work, tasks)
 
     def workers(self, jobs: int) -> int:

@@ -77,7 +77,9 @@ def test_a_policys_learner_looks_once_before_its_first_update(
         0
     ].endswith("2 distinct actions")
     blind = PPOLearner(run)
-    monkeypatch.setattr(type(blind.envs), "write", lambda *given: None)  # observations do not arrive
+    monkeypatch.setattr(
+        type(blind.envs), "write", lambda *given: None
+    )  # observations do not arrive
     blind.envs.obs[...] = 0
     with pytest.raises(UserError, match="identical"):
         for _ in range(4):

@@ -6,11 +6,10 @@ from functools import partial
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.plain import CompiledEngine
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.engines.actor_critic import CompiledActorCritic
+from tenfold.engines.compiled import CompiledOffPolicy
 from tenfold.training.learners import make_learner
 
 # torch.compile itself uses what PyTorch has deprecated
@@ -65,10 +64,12 @@ def test_an_update_equals_the_plain_engines(
         "target": "polyak(0.1)",
         "lr": "linear(1e-3, 1e-4, 300)",
     }
-    place = QLearner(
+    place = OffPolicyLearner(
         Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent})
     )
-    assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.description.engine
+    assert (
+        isinstance(place.engine, CompiledOffPolicy) and "torch.compile" in place.description.engine
+    )
     while place.agent.updates < 60:
         place.round()
     assert place.lockstep is not None
@@ -107,7 +108,7 @@ def test_an_update_with_critics_equals_the_plain_engines(
         "agent": agent | {"net": {"hidden": [16]}},
     }
     place = make_learner(Run.of(run))
-    assert isinstance(place.engine, CompiledActorCritic)
+    assert isinstance(place.engine, CompiledOffPolicy)
     place.warm_up()
     assert place.agent.updates == 0 and place.engine.statistics() == {}
     while place.agent.updates < 40:
@@ -120,4 +121,4 @@ def test_an_update_with_critics_equals_the_plain_engines(
 def test_without_a_compiler_it_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ConfigError, match=r"C\+\+ compiler"):
-        QLearner(Run.of({"engine": "compiled"}))
+        OffPolicyLearner(Run.of({"engine": "compiled"}))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Exponential, Linear, Net, value_at
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
@@ -136,7 +136,7 @@ def test_the_gradient_reaches_every_layer_and_equals_finite_differences(
         agent(**option),
         {k: v.double() if v.is_floating_point() else v for k, v in batch().items()},
     )
-    b |= a.draw_fractions(6)
+    b |= a.draw_for(6)
     a.online.double()
     a.target.double()
     a.target.flat.add_(0.1)
@@ -212,7 +212,7 @@ def test_stacked_members_learn_what_each_learns_alone(option: dict[str, object])
         QNetwork((3,), 4, config, members=3).initialise(seeds) for seeds in ([0, 1, 2], [7, 8, 9])
     )
     batches = [
-        batch(seed=i) | a.draw_fractions(6) | {"weight": torch.rand(6) + 0.5}
+        batch(seed=i) | a.draw_for(6) | {"weight": torch.rand(6) + 0.5}
         for i, a in enumerate(agents)
     ]
     stacked = {name: torch.stack([b[name] for b in batches]) for name in batches[0]}
@@ -247,15 +247,15 @@ def test_stacked_members_learn_what_each_learns_alone(option: dict[str, object])
 
 def test_fractions_are_functions_of_seed_and_update_each_item_has_its_own() -> None:
     a, again, other = agent(distribution="implicit"), agent(distribution="implicit"), agent()
-    first = a.draw_fractions(50)
+    first = a.draw_for(50)
     assert first["fractions"].shape == first["next_fractions"].shape == (50, 12)
-    assert all(torch.equal(again.draw_fractions(50)[name], first[name]) for name in first)
+    assert all(torch.equal(again.draw_for(50)[name], first[name]) for name in first)
     a.count += 1
-    drawn = torch.cat([t.flatten() for t in (*first.values(), *a.draw_fractions(50).values())])
+    drawn = torch.cat([t.flatten() for t in (*first.values(), *a.draw_for(50).values())])
     assert len(set(drawn.tolist())) > 0.999 * drawn.numel()  # of 24 bits: hardly a repetition
     assert drawn.min() >= 0 and drawn.max() <= 1
     assert float(drawn.mean()) == pytest.approx(0.5, abs=4 * 12**-0.5 / drawn.numel() ** 0.5)
-    assert other.draw_fractions(50) == {}
+    assert other.draw_for(50) == {}
 
 
 def test_double_chooses_by_the_online_mean_over_the_drawn_fractions() -> None:
@@ -263,7 +263,7 @@ def test_double_chooses_by_the_online_mean_over_the_drawn_fractions() -> None:
     a, b = agent(distribution=IMPLICIT, double=True), batch(64)
     a.online.flat.mul_(4)  # so that the quantiles of an action lie far apart
     a.target.flat.mul_(-1)
-    b |= a.draw_fractions(64) | {"next_fractions": torch.full((64, 5), 0.01)}
+    b |= a.draw_for(64) | {"next_fractions": torch.full((64, 5), 0.01)}
     with torch.no_grad():
         chosen = a.online(b["next_obs"], None, b["next_fractions"]).mean(-1).argmax(-1)
         acted = a.online(b["next_obs"]).mean(-1).argmax(-1)

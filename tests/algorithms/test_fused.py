@@ -12,19 +12,19 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
-from tenfold.algorithms.dqn.config import Prioritized
-from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep
+from tenfold.algorithms.dqn import GRAD, ONLINE, DQNAgent
+from tenfold.algorithms.dqn_settings import Prioritized
 from tenfold.algorithms.kernels import dqn as kernels
 from tenfold.algorithms.kernels.dqn import FusedDQN, dqn_round
+from tenfold.algorithms.off_policy import OffPolicyLearner
+from tenfold.algorithms.off_policy_lockstep import QLockstep, errors_apart, sums_off
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WEIGHT, WHOLE
 from tenfold.engines.lockstep import Mismatch
-from tenfold.engines.replay import errors_apart, sums_off
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.ops.sampling import make_tree, put
 from tenfold.training.loop import resume, train
 
@@ -57,7 +57,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def place(option: dict[str, Any] | None = None, **run: Any) -> QLearner:
+def place(option: dict[str, Any] | None = None, **run: Any) -> OffPolicyLearner:
     settings = {
         "batch_size": 16,
         "learning_starts": 200,
@@ -65,10 +65,10 @@ def place(option: dict[str, Any] | None = None, **run: Any) -> QLearner:
         "target": "hard(10)",
         "net": {"hidden": [32, 32]},
     }
-    return QLearner(Run.of({"agent": settings | (option or {}), **run}))
+    return OffPolicyLearner(Run.of({"agent": settings | (option or {}), **run}))
 
 
-def filled(option: dict[str, Any] | None = None, **run: Any) -> QLearner:
+def filled(option: dict[str, Any] | None = None, **run: Any) -> OffPolicyLearner:
     """With transitions in the memory and no update yet."""
     found = place(option, **run)
     while found.step < 200:
@@ -223,7 +223,7 @@ def test_compiled_environments_inside_the_call_equal_single_rounds(num_envs: int
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_actions_equal_the_plain_engines(option: dict[str, Any], num_envs: int) -> None:
     p = place(option, num_envs=num_envs)
-    plain = PlainEngine(p.agent, p.replay, p.envs)
+    plain = OffPolicyEngine(p.agent, p.replay, p.envs)
     seen = set()
     for rounds in range(200):
         p.envs.obs[:] = np.random.default_rng(rounds).normal(size=p.envs.obs.shape)
@@ -253,7 +253,7 @@ def test_plain_and_fused_runs_begin_alike_and_drift_no_faster_than_plain_from_th
 
 
 def test_images_and_other_whole_numbers_are_scaled_as_the_network_does() -> None:
-    p = QLearner(
+    p = OffPolicyLearner(
         Run.of(
             {
                 "env": "tenfold/Catch-v0",
@@ -401,9 +401,9 @@ def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
 )
 def test_auto_falls_back_aloud_and_fused_refuses(option: dict[str, Any], why: str) -> None:
     env = "tenfold/Catch-v0" if "net" in option else "CartPole-v1"
-    p = QLearner(Run.of({"env": env, "agent": option | {"capacity": 500}}))
+    p = OffPolicyLearner(Run.of({"env": env, "agent": option | {"capacity": 500}}))
     assert (
-        type(p.engine) is PlainEngine
+        type(p.engine) is OffPolicyEngine
         and why in p.description.engine
         and "not fused" in p.description.engine
     )
@@ -415,7 +415,7 @@ def test_auto_falls_back_aloud_and_fused_refuses(option: dict[str, Any], why: st
 
 def test_updates_of_whole_rounds_are_not_due_again(small_run: Callable[..., Run]) -> None:
     """A run that goes on with actors elsewhere counts what is due from there."""
-    learner = QLearner(small_run(steps=300, engine="fused"))
+    learner = OffPolicyLearner(small_run(steps=300, engine="fused"))
     while learner.step < 300:
         learner.round(300)
     assert learner.fused and int(learner.state()["serial"]["due_from"]) == 300

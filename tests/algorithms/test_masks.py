@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QActing, QLearner
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.off_policy import OffPolicyActing, OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
@@ -21,7 +21,7 @@ from tenfold.core.spaces import DiscreteActions
 from tenfold.evaluation.player import play, random_policy
 from tenfold.memory.replay import Replay
 from tenfold.ops.qlearning import td_items
-from tenfold.runs.schema import current
+from tenfold.runs.file_schema import current
 from tenfold.training.loop import resume, train
 
 BENCH = Path(__file__).parent.parent.parent / "bench"
@@ -68,7 +68,7 @@ def strict_run(env: str = STRICT, engine: str = "auto", **more: Any) -> Run:
     ],
 )
 def test_no_forbidden_action_is_ever_taken(engine: str, agent: dict[str, Any]) -> None:
-    learner = QLearner(strict_run(engine=engine, agent=agent, num_envs=3))
+    learner = OffPolicyLearner(strict_run(engine=engine, agent=agent, num_envs=3))
     while learner.step < 900:
         learner.round()
     assert learner.engine_choice.startswith(engine) and learner.agent.updates > 100
@@ -89,7 +89,7 @@ def test_a_million_steps_without_a_forbidden_action(tmp_path: Path) -> None:
 
 def test_every_allowed_action_is_drawn_equally_often() -> None:
     run = strict_run(agent={"explore": "epsilon(1)"})
-    agent = QLearner(run).agent
+    agent = OffPolicyLearner(run).agent
     mask = np.tile([False, True, True, False, True], (3_000, 1))
     drawn = agent.explore(np.zeros((3_000, 4), np.float32), 0, 0, mask)
     counts = np.bincount(drawn, minlength=5)
@@ -98,7 +98,7 @@ def test_every_allowed_action_is_drawn_equally_often() -> None:
 
 def test_the_key_of_a_dict_observation_is_a_mask_and_nothing_that_is_seen() -> None:
     run = strict_run("strict_environment:Strict-v0(inside=true)")
-    learner = QLearner(run)
+    learner = OffPolicyLearner(run)
     while learner.step < 300:
         learner.round()
     assert learner.envs.layout.size == 4 and learner.envs.mask.shape == (1, 5)
@@ -193,7 +193,7 @@ def test_actors_in_processes_do_what_they_do_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("engine", ["fused", "plain"])
 def test_agents_of_a_world_keep_to_their_masks(share: bool, engine: str) -> None:
-    learner = QLearner(strict_run(WALKERS, engine, share=share, num_envs=2))
+    learner = OffPolicyLearner(strict_run(WALKERS, engine, share=share, num_envs=2))
     while learner.step < 300:
         learner.round()
     agent = learner.agent
@@ -208,7 +208,7 @@ def test_cudagraph_has_masks_as_the_plain_engine_has(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patch:
             if engine == "cudagraph":
                 patch_device(patch)
-            learner = QLearner(strict_run(engine=engine, agent={"n_step": 2}))
+            learner = OffPolicyLearner(strict_run(engine=engine, agent={"n_step": 2}))
             while learner.step < 150:
                 learner.round()
             found.append(learner.agent.online.flat.clone())
@@ -218,20 +218,20 @@ def test_cudagraph_has_masks_as_the_plain_engine_has(monkeypatch: pytest.MonkeyP
 def patch_device(patch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from tenfold.algorithms.dqn import QLearning
+    from tenfold.algorithms.dqn_settings import QLearning
 
     entry = QLearning.engines["cudagraph"]
     patch.setitem(QLearning.engines, "cudagraph", replace(entry, device=""))
 
 
 def test_resident_says_that_it_has_no_masks() -> None:
-    from tenfold.algorithms.dqn.resident import ResidentEngine
+    from tenfold.algorithms.kernels.dqn_resident import ResidentDQN
 
     config = DQN.of({"net": {"hidden": [8]}})
     layout = ObsLayout((4,), np.dtype(np.float32), (4,), 1.0)
     agent = DQNAgent(config, layout, DiscreteActions(2, 0), 0)
     agent.masked = True
-    assert ResidentEngine.why_not(agent) == "actions are masked"
+    assert ResidentDQN.why_not(agent) == "actions are masked"
 
 
 # masks that allow nothing
@@ -279,24 +279,24 @@ def test_a_mask_that_allows_nothing_is_named_with_its_place(
     engine: str, options: str, said: str
 ) -> None:
     with pytest.raises(EnvironmentFault, match=rf"Stuck-v0\({options}\), {said}"):
-        learner = QLearner(strict_run(f"Stuck-v0({options})", engine))
+        learner = OffPolicyLearner(strict_run(f"Stuck-v0({options})", engine))
         for _ in range(20):
             learner.round()
 
 
 @pytest.mark.parametrize("engine", ["plain", "fused"])
 def test_where_an_episode_terminates_nothing_need_be_allowed(engine: str) -> None:
-    learner = QLearner(strict_run("Stuck-v0(empty=4)", engine))
+    learner = OffPolicyLearner(strict_run("Stuck-v0(empty=4)", engine))
     for _ in range(120):
         learner.round()
     assert learner.agent.updates > 0
 
 
 def test_an_evaluation_keeps_to_masks_and_says_where_nothing_is_allowed() -> None:
-    agent = QLearner(strict_run()).agent
+    agent = OffPolicyLearner(strict_run()).agent
     for policy in (agent.policy("greedy"), random_policy(agent, 0)):
         assert play(STRICT, agent, policy, 5, 0).episodes == 5
-    agent = QLearner(strict_run("Stuck-v0(empty=4)")).agent
+    agent = OffPolicyLearner(strict_run("Stuck-v0(empty=4)")).agent
     with pytest.raises(EnvironmentFault, match="Evaluation, episode 0, step 2: the action mask"):
         play("Stuck-v0", agent, agent.policy("greedy"), 1, 0)
 
@@ -313,7 +313,7 @@ def test_a_run_that_ignored_masks_loads_and_the_setting_is_refused() -> None:
 
 
 def test_environments_of_ones_own_must_have_masks_of_last_observations_too() -> None:
-    learner = QLearner(strict_run())
+    learner = OffPolicyLearner(strict_run())
     learner.envs.final_mask = None
     with pytest.raises(EnvironmentFault, match="has masks, but none of the observations that"):
-        QActing(learner.run, learner.agent, learner.envs)
+        OffPolicyActing(learner.agent, learner.envs)

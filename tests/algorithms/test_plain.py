@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Net, value_at
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay import Replay
 
 VECTOR = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0)
@@ -31,7 +31,7 @@ OPTIONS = [
 ]
 
 
-def engine(**options: object) -> PlainEngine:
+def engine(**options: object) -> OffPolicyEngine:
     config = DQN(
         **(
             {"batch_size": 8, "capacity": 200, "net": Net(hidden=(6, 5)), "target": "hard(3)"}
@@ -51,10 +51,10 @@ def engine(**options: object) -> PlainEngine:
             rng.normal(size=(2, 3)).astype(np.float32),
             rng.normal(size=(2, 3)).astype(np.float32),
         )
-    return PlainEngine(DQNAgent(config, VECTOR, DiscreteActions(4, 0), seed=2), memory, None)  # type: ignore[arg-type]
+    return OffPolicyEngine(DQNAgent(config, VECTOR, DiscreteActions(4, 0), seed=2), memory, None)  # type: ignore[arg-type]
 
 
-def digest(e: PlainEngine) -> list[list[float]]:
+def digest(e: OffPolicyEngine) -> list[list[float]]:
     return [
         t.flatten().tolist()
         for t in (

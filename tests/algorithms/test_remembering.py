@@ -335,7 +335,7 @@ def test_evaluations_remember_by_episode_and_begin_each_from_nothing() -> None:
 def play_alone(agent: PPOAgent, how: str, number: int, episodes: int) -> Any:
     """Episode `number` by itself."""
     from tenfold.envs.adapter import episode_seeds
-    from tenfold.evaluation.player import ChosenEpisodes, Rota, play_on
+    from tenfold.evaluation.player import ChosenEpisodes, EpisodeQueue, play_on
 
     seed = episode_seeds(7, Purpose.EVALUATE, episodes)[number]
     policy = agent.policy(how)
@@ -344,7 +344,7 @@ def play_alone(agent: PPOAgent, how: str, number: int, episodes: int) -> Any:
         return policy(rows, mask, episode + number, step)
 
     envs = ChosenEpisodes("CartPole-v1", 1, [seed], True)
-    return play_on(envs, 1, numbered, Rota(1), 10_000)
+    return play_on(envs, 1, numbered, EpisodeQueue(1), 10_000)
 
 
 def test_a_person_who_acts_keeps_the_state() -> None:

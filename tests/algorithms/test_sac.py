@@ -13,11 +13,12 @@ import torch
 from torch.nn import functional as F
 
 import tenfold as ten
-from tenfold.algorithms.actor_critic import check_spec
-from tenfold.algorithms.sac.agent import SACAgent, drawn_option
-from tenfold.algorithms.sac.config import SAC, Auto
-from tenfold.algorithms.td3.agent import TD3Agent
-from tenfold.algorithms.td3.config import TD3
+from tenfold.algorithms.off_policy_lockstep import ActorCriticLockstep
+from tenfold.algorithms.off_policy_settings import check_spec
+from tenfold.algorithms.sac import SACAgent, drawn_option
+from tenfold.algorithms.sac_settings import SAC, Auto
+from tenfold.algorithms.td3 import TD3Agent
+from tenfold.algorithms.td3_settings import TD3
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.core.graph_spaces import BoundedGraph
@@ -25,8 +26,9 @@ from tenfold.core.layout import ObsLayout, observation_layout
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
-from tenfold.engines.actor_critic import ActorCriticEngine, ActorCriticLockstep
 from tenfold.engines.lockstep import Mismatch
+from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import EagerOptimiser
 from tenfold.memory.replay import Replay
 from tenfold.ops.critics import soft_value
 from tenfold.ops.squashed import draw_squashed
@@ -245,7 +247,7 @@ def test_an_update_is_that_of_the_equations_in_double_precision(case: str) -> No
     if replay.priorities:
         replay.sample()
         replay.prioritise(np.arange(BATCH, dtype=np.float32))
-    engine = ActorCriticEngine(agent, replay, Lanes())  # type: ignore[arg-type]
+    engine = OffPolicyEngine(agent, replay, Lanes())  # type: ignore[arg-type]
     before = agent.block.clone()
     errors = engine.launch(0, Clock())
     rows = {name: value.clone() for name, value in engine.rows.items()}
@@ -318,7 +320,7 @@ def test_a_time_limit_is_bootstrapped_and_a_termination_is_not(name: str) -> Non
 def test_the_temperature_falls_while_the_policy_is_more_random_than_asked() -> None:
     for target, direction in ((-50.0, -1), (50.0, 1)):
         agent = agent_of({"temperature": f"auto({target}, 0.5)"})
-        engine = ActorCriticEngine(agent, filled(agent), Lanes())  # type: ignore[arg-type]
+        engine = OffPolicyEngine(agent, filled(agent), Lanes())  # type: ignore[arg-type]
         engine.update(1, 0, Clock())
         # the first step of Adam is as long as the learning rate
         assert agent.log_alpha.item() == pytest.approx(math.log(0.5) + direction * LR, rel=1e-4)
@@ -330,7 +332,7 @@ def test_the_temperature_falls_while_the_policy_is_more_random_than_asked() -> N
 
 def test_the_policy_and_all_targets_wait_for_their_turn() -> None:
     agent = agent_of({"name": "td3", "policy_delay": 3})
-    engine = ActorCriticEngine(agent, filled(agent), Lanes())  # type: ignore[arg-type]
+    engine = OffPolicyEngine(agent, filled(agent), Lanes())  # type: ignore[arg-type]
     actor, critics = (agent.online.places[name] for name in ("actor", "critics"))
     for number in range(1, 8):
         before, target = agent.online.flat.clone(), agent.target.flat.clone()
@@ -363,18 +365,28 @@ def test_noise_on_the_targets_action_is_clipped_and_so_is_the_action() -> None:
     assert agent.wanted(rows | {"next_noise": noise})[2].item() == pytest.approx(1 + 0.5)
 
 
-class Careless(ActorCriticEngine):
+class Careless(OffPolicyEngine):
     """Its policy's gradient is a thousandth too long."""
 
-    def descend_parts(self, loss: torch.Tensor, parts: Any, number: int, lr: float) -> None:
-        super().descend_parts(loss * (1.001 if "actor" in parts else 1.0), parts, number, lr)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.optimiser = CarelessOptimiser(self.agent)
+
+
+class CarelessOptimiser(EagerOptimiser):
+    def descend_parts(self, loss: Any, batch: Any, parts: Any, every: int = 1) -> Any:
+        def longer(batch: Any) -> Any:
+            value, *more = loss(batch)
+            return value * (1.001 if "actor" in parts else 1.0), *more
+
+        return super().descend_parts(longer, batch, parts, every)
 
 
 @pytest.mark.parametrize("options", [{"replay": "prioritized"}, {"name": "td3"}], ids=str)
 def test_lockstep_finds_a_wrong_gradient_of_the_policy_alone(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    for kind in (ActorCriticEngine, Careless):
+    for kind in (OffPolicyEngine, Careless):
         agent = agent_of(options)
         lockstep = ActorCriticLockstep(kind(agent, filled(agent), Lanes()), 1)  # type: ignore[arg-type]
         lockstep.folder = tmp_path
@@ -389,7 +401,7 @@ def test_lockstep_finds_a_wrong_gradient_of_the_policy_alone(
 def test_critics_that_agree_to_the_last_bits_are_a_tie() -> None:
     """The policy follows the smaller value, and rounding decides which that is."""
     agent = agent_of({})
-    lockstep = ActorCriticLockstep(ActorCriticEngine(agent, filled(agent), Lanes()), 1)  # type: ignore[arg-type]
+    lockstep = ActorCriticLockstep(OffPolicyEngine(agent, filled(agent), Lanes()), 1)  # type: ignore[arg-type]
     lockstep.update(1, 0, Clock())
     assert not lockstep.tied()
     first, _ = (flat_of(list(c.parameters())) for c in lockstep.plain.agent.online.critics)

@@ -10,17 +10,17 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.algorithms.actor_critic import ActorCriticLearner
-from tenfold.algorithms.kernels.actor_critic import FusedActorCritic
+from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic
 from tenfold.algorithms.kernels.sac import FusedSAC
 from tenfold.algorithms.kernels.td3 import FusedTD3
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
-from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WHOLE
 from tenfold.engines.lockstep import Mismatch
+from tenfold.engines.off_policy import OffPolicyEngine
 
 PENDULUM, CARTPOLE = "tenfold/Pendulum-v1", "tenfold/CartPole-v1"
 EVERYTHING = {
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def place(case: str, **run: Any) -> ActorCriticLearner:
+def place(case: str, **run: Any) -> OffPolicyLearner:
     env, options = CASES[case]
     settings = {
         "batch_size": 16,
@@ -50,10 +50,10 @@ def place(case: str, **run: Any) -> ActorCriticLearner:
         "net": {"hidden": [32, 32]},
         **options,
     }
-    return ActorCriticLearner(Run.of({"env": env, "agent": settings, **run}))
+    return OffPolicyLearner(Run.of({"env": env, "agent": settings, **run}))
 
 
-def played(case: str, steps: int, staged: bool = False, **run: Any) -> ActorCriticLearner:
+def played(case: str, steps: int, staged: bool = False, **run: Any) -> OffPolicyLearner:
     """By whole rounds, or by stages."""
     found = place(case, **run)
     if staged:
@@ -115,7 +115,7 @@ def test_whole_rounds_equal_their_stages_bit_for_bit(case: str) -> None:
 @pytest.mark.parametrize("case", ["sac", "sac, discrete", "td3"])
 def test_actions_equal_the_plain_engines(case: str) -> None:
     p = place(case, num_envs=3)
-    plain, actions = ActorCriticEngine(p.agent, p.replay, p.envs), p.agent.actions
+    plain, actions = OffPolicyEngine(p.agent, p.replay, p.envs), p.agent.actions
     seen = []
     for rounds in range(60):
         p.envs.obs[:] = np.random.default_rng(rounds).normal(size=p.envs.obs.shape)
@@ -181,8 +181,8 @@ def test_auto_chooses_it_and_says_why_not_where_it_does_not_fit() -> None:
     assert isinstance(place("td3").engine, FusedTD3)
     settings = {"name": "sac", "capacity": 300, "batch_size": 4, "learning_starts": 10}
     images = {"net": {"encoder": "small", "hidden": [8]}}
-    p = ActorCriticLearner(Run.of({"env": "tenfold/Catch-v0", "agent": settings | images}))
-    assert type(p.engine) is ActorCriticEngine
+    p = OffPolicyLearner(Run.of({"env": "tenfold/Catch-v0", "agent": settings | images}))
+    assert type(p.engine) is OffPolicyEngine
     assert "not fused: the network has convolutions (small)" in p.description.engine
     with pytest.raises(ConfigError, match="convolutions"):
         choose_engine(replace(p.run, engine="fused"), p.agent, p.replay, p.envs)

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET
-from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET
+from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
@@ -20,6 +19,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.memory.replay_rows import FINAL, TRUNCATED
 
 IMPLICIT = {
@@ -56,8 +56,8 @@ def world(env: str = "tenfold/TreasureSmall-v0", num_envs: int = 2, **more: obje
     )
 
 
-def played(run: Run, steps: int) -> QLearner:
-    place = QLearner(run)
+def played(run: Run, steps: int) -> OffPolicyLearner:
+    place = OffPolicyLearner(run)
     while place.step < steps:
         place.round()
     return place
@@ -117,7 +117,7 @@ def test_an_update_clips_every_agents_gradient_and_leaves_its_loss_unscaled() ->
         world(agent={"clip_norm": 0.01, "learning_starts": 10**6} | IMPLICIT, stack="together"), 200
     )
     team, engine = place.agent, place.engine
-    assert isinstance(team, Team) and type(engine) is PlainEngine
+    assert isinstance(team, Team) and type(engine) is OffPolicyEngine
     engine.update(1, 200, Clock())
     assert team.block[:, GRAD].norm(dim=-1).tolist() == pytest.approx([0.01] * 5, rel=1e-3)
     # the statistics hold the mean over agents of the mean over items, each computed here by the
@@ -144,18 +144,20 @@ def test_the_target_is_renewed_once_every_so_many_updates(stack: str) -> None:
 
 
 def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
-    fused = QLearner(world())
+    fused = OffPolicyLearner(world())
     assert (
         isinstance(fused.engine, Apart)
         and fused.description.engine == "fused, 5 agents one after another: a compiled call each"
     )
-    implicit = QLearner(world(agent=IMPLICIT))
+    implicit = OffPolicyLearner(world(agent=IMPLICIT))
     assert (
-        type(implicit.engine) is PlainEngine
+        type(implicit.engine) is OffPolicyEngine
         and "5 agents in one call, faster than one after another" in implicit.description.engine
     )
     # 64 * 3 * 512 * 512 > 30M
-    wide = QLearner(world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64}))
+    wide = OffPolicyLearner(
+        world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64})
+    )
     assert (
         isinstance(wide.engine, Apart)
         and "faster than together when layers are large" in wide.description.engine
@@ -164,7 +166,7 @@ def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
         with pytest.raises(
             ConfigError, match=f"{next(iter(bad))} = .* is for a single agent, and .* has 5"
         ):
-            QLearner(world(**bad))
+            OffPolicyLearner(world(**bad))
 
 
 def test_fused_agents_do_what_plain_ones_do() -> None:

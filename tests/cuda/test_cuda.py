@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.options import Net
 from tenfold.config.run import Run
@@ -66,7 +66,8 @@ def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
     run."""
     agent = DQN(learning_starts=10**6, capacity=500, net=Net(hidden=(32, 32)), **option)  # type: ignore[arg-type]
     cpu, gpu = (
-        QLearner(Run(agent=agent, device=device, engine="plain")) for device in ("cpu", "cuda")
+        OffPolicyLearner(Run(agent=agent, device=device, engine="plain"))
+        for device in ("cpu", "cuda")
     )
     for place in (cpu, gpu):
         while place.step < 200:
@@ -86,7 +87,7 @@ def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
 
 
 def test_a_run_on_the_gpu_trains_and_acts() -> None:
-    place = QLearner(
+    place = OffPolicyLearner(
         Run(agent=DQN(learning_starts=100, every=4, net=Net(hidden=(32,))), device="cuda")
     )
     start = place.agent.online.flat.clone()

@@ -12,10 +12,10 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from test_resident import OPTIONS, learner
-from tenfold.algorithms.dqn.resident_arrays import Arrays
-from tenfold.algorithms.dqn.resident_evaluate import evaluate
-from tenfold.algorithms.dqn.resident_kernel import train
-from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed, shape_of
+from tenfold.algorithms.kernels.dqn_resident_arrays import Arrays
+from tenfold.algorithms.kernels.dqn_resident_play import evaluate
+from tenfold.algorithms.kernels.dqn_resident_update import train
+from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed, shape_of
 from tenfold.ops.device.episodes import Episodes
 
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}

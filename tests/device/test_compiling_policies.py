@@ -10,7 +10,7 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from tenfold.algorithms.kernels import resident_ppo_seeds as kernels
-from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays
+from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays
 from tenfold.config.run import Run
 from tenfold.training.learners import make_learner
 
@@ -21,7 +21,7 @@ for name in sys.argv[1:]:
     run = Run.of({"env": f"forage:{name}", "num_envs": 16, "engine": "plain", "agent": agent})
     one = make_learner(run)
     seed = kernels.Seed(one.agent, one.rollout, one.envs)
-    kinds = Arrays(*(NAMES[t.dtype] for t in kernels.ResidentPolicies([seed], "cpu").arrays))
+    kinds = PPOArrays(*(NAMES[t.dtype] for t in kernels.ResidentPolicies([seed], "cpu").arrays))
     for kernel, integers in GIVEN.items():
         source = ASTSource(
             fn=getattr(kernels, kernel),

@@ -9,8 +9,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tenfold.algorithms.dqn.cudagraph_kernel import GradientShape, gradient_kernel
-from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.algorithms.kernels.dqn_cudagraph_kernel import GradientShape, gradient_kernel
+from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy_loss import policy_kernel
 from tenfold.ops.device.step import step_kernel, sum_kernel, metrics_kernel

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from test_resident import learner
 
-from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
+from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
 from tenfold.core.random import Purpose
 from tenfold.engines.together import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
-from tenfold.evaluation.player import Allowance, Rota, Score
+from tenfold.evaluation.player import EpisodeQueue, Score, StepBudget
 
 KINDS: dict[str, dict[str, Any]] = {
     "CartPole": {"double": False},
@@ -32,7 +32,7 @@ def both(
         learners,
         ResidentSeeds([Seed(each.agent, each.replay, each.envs) for each in learners], device),
     )
-    allowance = Allowance(steps, min(500, limit))
+    allowance = StepBudget(steps, min(500, limit))
     found = []
     for each in learners:
         judge = EpisodeEvaluator(each.run)
@@ -74,7 +74,7 @@ def test_an_allowance_leaves_the_same_episodes_out() -> None:
 def test_a_rota_knows_beforehand_whom_there_is_an_allowance_for(steps: int) -> None:
     """Against steps made one by one: each lane's episode ends after its length."""
     lengths = [(7 * number) % 23 + 1 for number in range(60)]
-    rota, told = (Rota(60, Allowance(steps, 23)) for _ in range(2))
+    rota, told = (EpisodeQueue(60, StepBudget(steps, 23)) for _ in range(2))
     number, left = list(range(rota.lanes)), lengths[: rota.lanes]
     begun = list(number)
     while any(each < 60 for each in number):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
+from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
 from tenfold.config.run import Run
 from tenfold.engines.together import MOST_ROUNDS
 from tenfold.training.learners import make_learner

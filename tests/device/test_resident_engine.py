@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn import QLearning
-from tenfold.algorithms.dqn.resident import ResidentEngine
+from tenfold.algorithms.dqn_settings import QLearning
+from tenfold.algorithms.kernels.dqn_resident import ResidentDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
@@ -117,7 +117,7 @@ def test_without_a_gpu_it_is_refused_and_nobody_hears_of_it_unasked() -> None:
 def test_without_triton_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(a_run(engine="plain"))
     monkeypatch.setattr("tenfold.engines.resident.find_spec", lambda name: None)
-    assert ResidentEngine.why_not(learner.agent, a_run()) == "Triton is not installed"
+    assert ResidentDQN.why_not(learner.agent, a_run()) == "Triton is not installed"
 
 
 @pytest.mark.cuda

@@ -16,9 +16,9 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.engines.together import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
-from tenfold.evaluation.player import Allowance
-from tenfold.runs.files import read_arrays
+from tenfold.evaluation.player import StepBudget
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 from tenfold.training.run_group import train_seeds
@@ -86,7 +86,7 @@ def test_evaluations_are_those_of_the_host(env: str, how: str) -> None:
     seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
     group = Group(learners, ResidentPolicies(seeds, "cpu"))
     for each in learners:
-        judge, allowance = EpisodeEvaluator(each.run), Allowance(10**6, 12)
+        judge, allowance = EpisodeEvaluator(each.run), StepBudget(10**6, 12)
         host = judge.play(each, 12, allowance, bool)
         device = judge.play_together(group, each, 12, allowance, bool)
         assert host.lengths == device.lengths and device.returns == pytest.approx(

@@ -245,7 +245,9 @@ def test_kernels_that_do_not_compile_are_told_of_before_anything_is_written(
     def refuse(seeds: Any) -> None:
         raise RuntimeError("no such instruction")
 
-    monkeypatch.setattr("tenfold.algorithms.dqn.resident_seeds.ResidentSeeds.warm_up", refuse)
+    monkeypatch.setattr(
+        "tenfold.algorithms.kernels.dqn_resident_seeds.ResidentSeeds.warm_up", refuse
+    )
     with pytest.raises(UserError, match=r"resident does not fit.*no such instruction"):
         train_seeds(small(), (0, 1), tmp_path / "seeds", quiet=True)
     assert not (tmp_path / "seeds").exists()

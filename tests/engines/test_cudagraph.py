@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn import QLearning
-from tenfold.algorithms.ppo_settings import PolicyOptimisation
-from tenfold.algorithms.sac import SoftActorCritic
-from tenfold.algorithms.td3 import TwinDelayed
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
+from tenfold.core.registry import algorithm
 from tenfold.engines.cudagraph import Graph
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
@@ -133,7 +130,7 @@ def rarely(case: str) -> Any:
 )
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The engine runs on the CPU as well."""
-    for kind in (QLearning, PolicyOptimisation, SoftActorCritic, TwinDelayed):
+    for kind in map(algorithm, ("dqn", "ppo", "sac", "td3")):
         entry = replace(kind.engines["cudagraph"], device="")
         monkeypatch.setitem(kind.engines, "cudagraph", entry)
     flags = torch.backends.cuda.matmul, torch.backends.cudnn

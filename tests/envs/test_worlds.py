@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
@@ -19,7 +19,7 @@ from tenfold.domains.treasure.play import TreasureWorlds
 from tenfold.envs.adapter import Environments, Worlds
 from tenfold.envs.making import is_multiagent, known_environments, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.evaluation.player import Rota, play_on
+from tenfold.evaluation.player import EpisodeQueue, play_on
 from tenfold.memory.frames import FrameStack
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
@@ -376,7 +376,7 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         "net": {"hidden": [16]},
     }
     ppo = {"name": "ppo", "horizon": 16, "minibatches": 2, "epochs": 2, "net": {"hidden": [16]}}
-    for agent, place in ((dqn, QLearner), (ppo, PPOLearner)):
+    for agent, place in ((dqn, OffPolicyLearner), (ppo, PPOLearner)):
         run = Run.of({"env": env, "num_envs": 2, "engine": engine, "agent": agent})
         running, finished = place(run), []
         begun = running.agent.online.flat.detach().clone()
@@ -389,7 +389,7 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         )
         assert not np.array_equal(begun, running.agent.online.flat.detach())
         kept, again = running.state(), place(run)
-        if isinstance(running, QLearner) and isinstance(again, QLearner):
+        if isinstance(running, OffPolicyLearner) and isinstance(again, OffPolicyLearner):
             again.replay.load_rows(running.replay.written(np.zeros_like(running.replay.head)))
         assert again.load_state(kept)
         for _ in range(40):
@@ -412,7 +412,7 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
         first.extend(row.copy() for row, t in zip(rows, step, strict=True) if t == 0)
         return np.zeros(len(rows), int)
 
-    found = play_on(envs, 1, policy, Rota(6, most=2), limit=2)
+    found = play_on(envs, 1, policy, EpisodeQueue(6, most=2), limit=2)
     assert found.lengths == [2] * 6 and found.cut == 6
     for e in range(3):
         for w in range(2):

@@ -17,7 +17,7 @@ import tenfold as ten
 from tenfold.config.files import named, presets
 from tenfold.config.run import Run
 from tenfold.envs.making import time_limit
-from tenfold.evaluation.evaluator import EpisodeEvaluator, greedy_is_worse
+from tenfold.evaluation.evaluator import EpisodeEvaluator, greedy_note
 from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train
 
@@ -257,4 +257,4 @@ def test_a_greedy_policy_that_is_much_worse_than_training_is_pointed_to(
         "Note: the greedy policy returned -158.00, and training, which draws actions, -16.00: "
         "--eval-policy sampled evaluates the policy as it trains."
     )
-    assert greedy_is_worse(result, rows[1]) == expected * told
+    assert greedy_note(result, rows[1]) == expected * told

@@ -12,12 +12,12 @@ import torch
 
 from tenfold.cli.main import main
 from tenfold.config.run import Run
-from tenfold.evaluation.evaluate import Episodes, clearly_better
+from tenfold.evaluation.evaluate import EpisodeEvaluation, much_better_checkpoint
 from tenfold.runs import checkpoint
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.training.loop import train
 
 
@@ -91,21 +91,23 @@ def test_clearly_is_more_than_chance_and_more_than_a_trifle(
         {"step": 200, "mean_return": 500.0},
         {"step": 600, "mean_return": 500.0},
     )
-    assert clearly_better(folder, played) is None  # 10 of 490 that the run came
-    assert clearly_better(folder, at(600, 400.0)) == {
+    assert much_better_checkpoint(folder, played) is None  # 10 of 490 that the run came
+    assert much_better_checkpoint(folder, at(600, 400.0)) == {
         "kind": "eval",
         "episodes": 10,
         "std_return": 0.0,
         "step": 200,
         "mean_return": 500.0,
     }
-    assert clearly_better(folder, at(200, 0.0)) is None  # that very checkpoint was played
+    assert much_better_checkpoint(folder, at(200, 0.0)) is None  # that very checkpoint was played
     noisy = evaluated(
         path,
         {"step": 200, "mean_return": 500.0, "std_return": 300.0},
         {"step": 600, "mean_return": 10.0},
     )
-    assert clearly_better(noisy, at(600, 400.0)) is None  # 100 by 10 episodes that differ by 300
+    assert (
+        much_better_checkpoint(noisy, at(600, 400.0)) is None
+    )  # 100 by 10 episodes that differ by 300
     goal = {"mean_return": 1.0, "success_rate": 1.0, "merit": 1.0}
     told = evaluated(
         path,
@@ -114,7 +116,7 @@ def test_clearly_is_more_than_chance_and_more_than_a_trifle(
     )
     with_best(path, 200)
     # successes count, not returns
-    assert clearly_better(told, at(600, 5.0, success_rate=0.0)) is not None
+    assert much_better_checkpoint(told, at(600, 5.0, success_rate=0.0)) is not None
 
 
 def test_a_better_policy_that_a_full_disk_refused_is_not_pointed_to(
@@ -123,7 +125,7 @@ def test_a_better_policy_that_a_full_disk_refused_is_not_pointed_to(
     path = shutil.copytree(finished_once, tmp_path / "run")
     rows = ((200, 300.0), (400, 500.0), (600, 10.0))
     evaluated(path, *({"step": step, "mean_return": mean} for step, mean in rows))
-    better = clearly_better(with_best(path, 200), at(600, 10.0))
+    better = much_better_checkpoint(with_best(path, 200), at(600, 10.0))
     assert better and better["step"] == 200  # that of step 400 was never saved
 
 
@@ -160,11 +162,11 @@ def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_th
         {"step": 200, "mean_return": 500.0},
         {"step": 600, "mean_return": 480.0},
     )
-    assert Episodes().conclusion(result) == [
+    assert EpisodeEvaluation().conclusion(result) == [
         "evaluations (greedy): last 480.00 (10 episodes), best 500.00"
     ]
     evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 10.0})
-    assert Episodes().conclusion(result) == [
+    assert EpisodeEvaluation().conclusion(result) == [
         "evaluations (greedy): last 10.00 (10 episodes), best 500.00",
         "Note: the last policy is clearly worse than the best one: "
         f"tenfold eval {path} --checkpoint best",
@@ -191,6 +193,6 @@ def test_an_evaluation_of_an_earlier_policy_says_nothing_of_the_last_one(
     result: Any = SimpleNamespace(
         path=path, run=Run(), step=600, best_success=None, best_evaluation=500.0, mean_return=400.0
     )
-    assert Episodes().conclusion(result) == [
+    assert EpisodeEvaluation().conclusion(result) == [
         "evaluations (greedy): last 10.00 (10 episodes at step 400), best 500.00"
     ]

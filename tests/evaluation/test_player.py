@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.dqn import QLearning
+from tenfold.algorithms.dqn_settings import QLearning
 from tenfold.cli.main import main
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.protocols import EvalRequest

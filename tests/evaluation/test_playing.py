@@ -9,15 +9,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.layout import observation_layout
 from tenfold.core.spaces import discrete_actions
 from tenfold.envs.making import time_limit
-from tenfold.evaluation.player import Allowance, Rota, play
+from tenfold.evaluation.player import EpisodeQueue, StepBudget, play
 from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train
 
@@ -59,7 +59,7 @@ def agent_for(name: str) -> DQNAgent:
     )
 
 
-def played(name: str, episodes: int, allowance: Allowance | None = None):
+def played(name: str, episodes: int, allowance: StepBudget | None = None):
     agent = agent_for(name)
     return play(
         name,
@@ -74,26 +74,27 @@ def played(name: str, episodes: int, allowance: Allowance | None = None):
 def test_within_its_allowance_an_evaluation_is_what_it_was() -> None:
     whole = played("Hallway-v0", 40)
     assert whole.episodes == 40 and whole.cut == 0 and set(whole.lengths) == {3, 4, 5, 6, 7}
-    assert played("Hallway-v0", 40, Allowance(sum(whole.lengths) + 7, 7)) == whole
+    assert played("Hallway-v0", 40, StepBudget(sum(whole.lengths) + 7, 7)) == whole
 
 
 def test_episodes_that_would_not_end_within_it_do_not_begin_and_those_that_began_count() -> None:
-    whole, some = played("Hallway-v0", 40), played("Hallway-v0", 40, Allowance(60, 7))
+    whole, some = played("Hallway-v0", 40), played("Hallway-v0", 40, StepBudget(60, 7))
     assert 8 <= some.episodes < 20 and sum(some.lengths) <= 60 and some.cut == 0
     assert some.lengths == whole.lengths[: some.episodes]  # the first ones, however long
     # one always begins
-    assert played("Hallway-v0(shortest=200)", 5, Allowance(60, 210)).lengths == [60]
+    assert played("Hallway-v0(shortest=200)", 5, StepBudget(60, 210)).lengths == [60]
 
 
 def test_an_episode_without_an_end_is_cut_where_the_allowance_ends() -> None:
-    score = played(ENDLESS, 10, Allowance(500))
+    score = played(ENDLESS, 10, StepBudget(500))
     assert score.lengths == [50] * 10 and score.cut == 10 and score.mean_return == 50
-    assert played(ENDLESS, 10, Allowance(500, 400)).lengths == [500]
+    assert played(ENDLESS, 10, StepBudget(500, 400)).lengths == [500]
 
 
 def test_lanes_are_as_many_as_may_all_come_to_their_end() -> None:
     assert [
-        Rota(10, Allowance(5_000, length)).lanes for length in (0, 200, 500, 1_000, 1_600, 9_000)
+        EpisodeQueue(10, StepBudget(5_000, length)).lanes
+        for length in (0, 200, 500, 1_000, 1_600, 9_000)
     ] == [10, 10, 10, 5, 3, 1]
 
 

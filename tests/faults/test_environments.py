@@ -11,7 +11,7 @@ import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 
 import tenfold as ten
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault, UserError
@@ -122,7 +122,7 @@ gym.register("Mistaken-v0", Mistaken)
 )
 def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
     with pytest.raises(EnvironmentFault, match=said):
-        place = QLearner(Run(env=f"Mistaken-v0(what={what})"))
+        place = OffPolicyLearner(Run(env=f"Mistaken-v0(what={what})"))
         for _ in range(5):
             place.round()
 
@@ -182,18 +182,18 @@ def test_an_observation_that_would_be_read_as_another_is_refused(
     space: Any, seen: Any, said: str
 ) -> None:
     with pytest.raises(EnvironmentFault, match=said):
-        QLearner(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
+        OffPolicyLearner(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
 
 
 def test_a_number_alone_is_an_observation() -> None:
-    place = QLearner(Run(env=lambda: Telling(gym.spaces.Box(-1, 1, ()), np.float32(0.5))))  # type: ignore[arg-type]
+    place = OffPolicyLearner(Run(env=lambda: Telling(gym.spaces.Box(-1, 1, ()), np.float32(0.5))))  # type: ignore[arg-type]
     place.round()
     assert place.envs.obs.tolist() == [[0.5]]
 
 
 def test_an_environment_without_actions_is_refused() -> None:
     with pytest.raises(EnvironmentFault, match="has no action_space: set it"):
-        QLearner(Run(env=lambda: Telling(actions=None)))  # type: ignore[arg-type]
+        OffPolicyLearner(Run(env=lambda: Telling(actions=None)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ gym.register("Masked-v0", Masked)
 
 
 def test_a_mask_in_the_observation_is_no_part_of_what_is_seen() -> None:
-    learner = QLearner(Run(env="Masked-v0"))
+    learner = OffPolicyLearner(Run(env="Masked-v0"))
     assert learner.envs.layout.size == 2 and learner.agent.masked
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from tenfold.cli.main import main as tenfold
 from tenfold.core.system import machine_card, versions
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import read_arrays
+from tenfold.runs.storage import read_arrays
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
 # plain values, in larger batches and rarer rounds than the preset's

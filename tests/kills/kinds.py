@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import Arrays, read_arrays
+from tenfold.runs.storage import Arrays, read_arrays
 
 DQN = (
     "dqn --env CartPole-v1 --agent.net.hidden 16 --agent.batch-size 8 --agent.learning-starts 100 --agent.capacity 2k "

@@ -21,8 +21,8 @@ from watching import MARK, alive, children, heeds_signals, mapped, marked, share
 
 from tenfold.cli.main import main
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import Arrays
 from tenfold.runs.metrics import latest_row
+from tenfold.runs.storage import Arrays
 
 # in the order in which they are imported
 LIBRARIES = ("python", "_multiarray_umath", "libtorch_cpu", "llvmlite")

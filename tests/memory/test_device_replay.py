@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.core.layout import ObsLayout
 from tenfold.memory.device_replay import DeviceReplay
 from tenfold.memory.replay import Replay

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.layout import ObsLayout
@@ -126,8 +126,8 @@ SMALL = {
 def test_training_with_frames_resumes_as_if_never_stopped(env: str) -> None:
     """Catch has images: frames become channels."""
 
-    def place() -> QLearner:
-        return QLearner(Run.of({"env": env, "num_envs": 2, "agent": SMALL}))
+    def place() -> OffPolicyLearner:
+        return OffPolicyLearner(Run.of({"env": env, "num_envs": 2, "agent": SMALL}))
 
     whole = place()
     while whole.step < 70:
@@ -153,7 +153,7 @@ def test_training_with_frames_resumes_as_if_never_stopped(env: str) -> None:
 
 
 def test_an_agent_with_frames_acts_on_them() -> None:
-    agent = QLearner(Run.of({"env": "CartPole-v1", "agent": SMALL})).agent
+    agent = OffPolicyLearner(Run.of({"env": "CartPole-v1", "agent": SMALL})).agent
     rows = np.random.default_rng(0).normal(size=(5, 3, 4)).astype(np.float32)
     assert (
         agent.act(rows).tolist()

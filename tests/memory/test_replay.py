@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.memory.replay import Replay, replay_bytes

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.options import Net
 from tenfold.nets.q_network import QNetwork
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
@@ -116,7 +116,7 @@ def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None
     optimiser = torch.optim.Adam(agent.online.parameters(), lr=2e-3)
     for _ in range(1500):
         agent.online.flat_grad.zero_()
-        agent.loss(batch | agent.draw_fractions(64), None, None, 64)[0].backward()
+        agent.loss(batch | agent.draw_for(64), None, None, 64)[0].backward()
         optimiser.step()
         agent.count += 1
     with torch.no_grad():
@@ -134,11 +134,11 @@ def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None
 
 def test_fused_refuses_implicit_quantiles_and_auto_says_why_it_is_plain() -> None:
     agent = {"distribution": "implicit"}
-    assert QLearner(Run.of({"agent": agent})).description.engine.startswith(
+    assert OffPolicyLearner(Run.of({"agent": agent})).description.engine.startswith(
         "plain, not fused: the quantiles are implicit;"
     )
     with pytest.raises(
         ConfigError,
         match="engine = fused does not fit: the quantiles are implicit; use plain or auto",
     ):
-        QLearner(Run.of({"agent": agent, "engine": "fused"}))
+        OffPolicyLearner(Run.of({"agent": agent, "engine": "fused"}))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import ObsLayout
@@ -136,7 +136,7 @@ def test_several_rounds_of_the_compiled_loop_act_as_single_ones() -> None:
     """Noise and random actions before learning starts are addressed by the round."""
     found = []
     for timed in (0, 1):
-        learner = QLearner(Run.of({"env": "tenfold/CartPole-v1", "agent": RAINBOW}))
+        learner = OffPolicyLearner(Run.of({"env": "tenfold/CartPole-v1", "agent": RAINBOW}))
         if timed:
             learner.time_every_round()
         while learner.step < 300:

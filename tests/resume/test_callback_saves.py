@@ -11,10 +11,10 @@ import pytest
 import tenfold as ten
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.runs import checkpoint, files
+from tenfold.runs import checkpoint, storage
 from tenfold.runs.checkpoint import BEST
-from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.loop import resume, train
 
 STEP = 200  # where a row, an evaluation and, as below, nothing else is due
@@ -95,7 +95,7 @@ def test_a_save_does_not_read_the_checkpoints_before_it(
     small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, read, hashed = small_run(checkpoint_every=50, keep=4, eval_every=0), [], []
-    original, digest = files.read_arrays, files.digest
+    original, digest = storage.read_arrays, storage.digest
 
     def reading(path: Path, *more: Any, **named: Any) -> Any:
         read.append(path.name)
@@ -106,7 +106,7 @@ def test_a_save_does_not_read_the_checkpoints_before_it(
         return digest(*given)
 
     monkeypatch.setattr(checkpoint, "read_arrays", reading)
-    monkeypatch.setattr(files, "digest", hashing)
+    monkeypatch.setattr(storage, "digest", hashing)
     train(run, tmp_path / "run", quiet=True, report=False)
     written = len(list((tmp_path / "run" / "replay").glob("*")))
     assert read == [] and written >= 4

@@ -17,8 +17,8 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.registry import algorithm, own
 from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import RunFolder
+from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 from tenfold.training.run_group import resume_seeds, train_seeds

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 
 from tenfold.actors.pool import SerialActors
-from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.replay_learner import ReplayLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.evaluation.player import Score
 from tenfold.runs.checkpoint import Checkpoints, flat_state
-from tenfold.runs.files import read_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import rank, read_rows
+from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
@@ -101,14 +100,14 @@ def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends at `step` without a word, as after kill -9: nothing is saved that was not
     saved before."""
-    original = ReplayLearner.round
+    original = OffPolicyLearner.round
 
-    def round_or_die(self: ReplayLearner, until: int | None = None):
+    def round_or_die(self: OffPolicyLearner, until: int | None = None):
         if self.step >= step:
             raise SystemExit("killed")
         return original(self, until)
 
-    monkeypatch.setattr(ReplayLearner, "round", round_or_die)
+    monkeypatch.setattr(OffPolicyLearner, "round", round_or_die)
 
 
 @pytest.mark.parametrize(
@@ -283,14 +282,14 @@ def test_replay_rows_are_saved_once_and_old_files_are_removed(
 def test_the_state_covers_everything_that_changes(small_run: Callable[..., Run]) -> None:
     """Two rounds of a restored place equal two rounds of the original, in every array of the
     state."""
-    first = QLearner(small_run({"replay": "prioritized", "n_step": 3}))
+    first = OffPolicyLearner(small_run({"replay": "prioritized", "n_step": 3}))
     while first.step < 300:
         first.round()
     state = {
         part: {k: (v.clone() if hasattr(v, "clone") else np.array(v)) for k, v in values.items()}
         for part, values in first.state().items()
     }
-    second = QLearner(first.run)
+    second = OffPolicyLearner(first.run)
     second.replay.load_rows(first.replay.written(np.zeros_like(first.replay.head)))
     assert second.load_state(state)
     for _ in range(50):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from tenfold.core.errors import CheckpointError
-from tenfold.runs.files import read_arrays, write_arrays
+from tenfold.runs.storage import read_arrays, write_arrays
 
 ARRAYS = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),

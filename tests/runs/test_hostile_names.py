@@ -15,13 +15,13 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 import tenfold as ten
 from tenfold.cli.flags import print_table
-from tenfold.cli.report import write_page
+from tenfold.cli.observe import write_page
 from tenfold.config.run import Run
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import EventFile
 from tenfold.runs.report import write_report, write_sweep_report
-from tenfold.runs.seeds import about_run
-from tenfold.runs.sweep import Plan, SweepFolder
+from tenfold.runs.seeds import describe_run
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.shipping.card import Card, card
 from tenfold.training.display import Display
 from tenfold.training.loop import train
@@ -93,7 +93,7 @@ def test_the_page_of_a_run_and_that_of_several(hostile: Path, tmp_path: Path) ->
 
 def test_the_page_of_a_sweep(tmp_path: Path) -> None:
     run = Run.of({"env": HOSTILE, "steps": 1000})
-    plan = Plan({"agent.lr": "log(1e-4,1e-2)"}, 2, (0,), (), "median")
+    plan = SweepPlan({"agent.lr": "log(1e-4,1e-2)"}, 2, (0,), (), "median")
     folder = SweepFolder.create(tmp_path / NAME, run, plan)
     folder.write_best(run)
     row = {"params": {"agent.lr": 1e-3, HOSTILE: HOSTILE}, "scores": [1.0]}
@@ -112,7 +112,7 @@ def test_terminals(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     console.print(Screen([hostile]).render(0, keys=False))
     shown = console.export_text()
     assert f"{NAME} failed: {HOSTILE}" in shown and f"{HOSTILE} 100%" in shown
-    assert f"dqn on {HOSTILE}, at 200 of 1,000, failed: {HOSTILE}" in about_run(hostile)
+    assert f"dqn on {HOSTILE}, at 200 of 1,000, failed: {HOSTILE}" in describe_run(hostile)
     print_table(("pair",), [(HOSTILE,)])
     assert HOSTILE in capsys.readouterr().out
 

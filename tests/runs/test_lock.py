@@ -8,9 +8,9 @@ import pytest
 
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
-from tenfold.runs.files import LOCK, FolderLock
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import LOCK, FolderLock
 from tenfold.training.learners import load
 from tenfold.training.loop import resume, train
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from tenfold.algorithms.dqn import QLearning
+from tenfold.algorithms.dqn_settings import QLearning
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import registry
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import Curve
+from tenfold.runs.file_schema import NUMBER, WHOLE
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, latest_row, rank, read_rows, row_schemas
 from tenfold.runs.page import Link, Section, grid, image, page, paragraph, table
 from tenfold.runs.report import write_report, write_seeds_report
 from tenfold.runs.reporter import Number, Reporter, reporter_of
-from tenfold.runs.schema import NUMBER, WHOLE
 from tenfold.runs.seeds import SeedsFolder, summarise
 from tenfold.training.run_group import GroupRun, RunGroup, train_group
 

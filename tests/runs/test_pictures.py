@@ -12,7 +12,13 @@ from tenfold.domains.durotaxis.api import DurotaxisEnv
 from tenfold.domains.durotaxis.baselines import follower_policy
 from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
 from tenfold.evaluation.video import write_gif
-from tenfold.runs.charts import Group, component_panels, course_chart, figure_of, learning_panels
+from tenfold.runs.charts import (
+    Experiment,
+    component_panels,
+    course_chart,
+    figure_of,
+    learning_panels,
+)
 from tenfold.runs.digest import Digest
 from tenfold.runs.reporter import USUAL
 
@@ -75,9 +81,9 @@ def digested(path: Path, rows: list[dict[str, Any]]) -> Digest:
     return digest
 
 
-def group_of(path: Path, *members: list[dict[str, Any]]) -> Group:
+def group_of(path: Path, *members: list[dict[str, Any]]) -> Experiment:
     digests = {f"seed {k}": digested(path, rows) for k, rows in enumerate(members)}
-    return Group("mine", path, Run(), digests, {})
+    return Experiment("mine", path, Run(), digests, {})
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -24,14 +24,14 @@ import pytest
 from rich.console import Console
 
 import tenfold as ten
-from tenfold.cli.report import write_page
+from tenfold.cli.observe import write_page
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart, Line
-from tenfold.runs.files import FolderLock
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.page import Link, Section, as_json, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import FolderLock
 from tenfold.training.display import sparkline
 from tenfold.training.loop import resume as train_on
 from tenfold.training.loop import train
@@ -299,7 +299,7 @@ def test_a_live_page_is_written_again_until_the_run_ends(
         pages.append((member / "report.html").read_text())
         written(member, rows_of(1.0, 0, steps=500 + 250 * len(pages)))
 
-    monkeypatch.setattr("tenfold.cli.report.wait", wait)
+    monkeypatch.setattr("tenfold.cli.observe.wait", wait)
     done = here("report", member, "--live", "3")
     lock.release()
     assert done.returncode == 0 and done.stdout == f"{member}/report.html\n"

@@ -12,9 +12,9 @@ import pytest
 
 from tenfold.config.files import named
 from tenfold.config.run import Run
-from tenfold.runs.files import Numbered, install, latest
 from tenfold.runs.folder import RunFolder, is_run, runs_below
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.storage import Numbered, install, latest
 from tenfold.training import loop as training
 from tenfold.training import run_group
 

@@ -25,14 +25,14 @@ from tenfold.domains.durotaxis.evaluation import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.recording_source import of_run
 from tenfold.domains.jobshop.tables import sections as shop_sections
-from tenfold.evaluation.evaluate import clearly_better
+from tenfold.evaluation.evaluate import much_better_checkpoint
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.files import read_arrays, write_arrays
+from tenfold.runs.file_schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
 from tenfold.runs.folder import COMPARE_KIND, RunFolder
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.report import write_report, write_seeds_report
-from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
-from tenfold.runs.seeds import SeedsFolder, about_run, about_seeds, summarise
+from tenfold.runs.seeds import SeedsFolder, describe_run, describe_seeds, summarise
+from tenfold.runs.storage import read_arrays, write_arrays
 from tenfold.training import learners
 from tenfold.training import loop as training
 from tenfold.training.learners import load
@@ -302,19 +302,19 @@ def test_whatever_a_file_holds_reading_it_ends_well_or_with_a_sentence(
         "one": (
             lambda: load(one),
             lambda: load(one, "best"),
-            lambda: about_run(one),
+            lambda: describe_run(one),
             lambda: of_run(one),
-            lambda: clearly_better(RunFolder.open(one)[0], PLAYED),
+            lambda: much_better_checkpoint(RunFolder.open(one)[0], PLAYED),
             lambda: resume(one, 700, quiet=True),
         ),
         "many": (
-            lambda: about_seeds(many),
+            lambda: describe_seeds(many),
             lambda: summarise(SeedsFolder.open(many)),
-            lambda: about_run(many / "seed-1"),
+            lambda: describe_run(many / "seed-1"),
         ),
         "pair": (
             lambda: policies_in(pair),
-            lambda: about_run(pair / "active"),
+            lambda: describe_run(pair / "active"),
             lambda: RunFolder.open(pair),
         ),
     }

@@ -20,13 +20,13 @@ from tenfold.runs.metrics import read_rows
 from tenfold.training import tracking
 from tenfold.training.loop import resume, train
 from tenfold.training.run_group import train_seeds
-from tenfold.training.tracking import Told, trackers_named
+from tenfold.training.tracking import TrackedRun, trackers_named
 
 
 class Client:
     """In place of one: into a file, since seeds are other processes."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: TrackedRun) -> None:
         self.file = Path(os.environ["TOLD"]) / f"{told.name.replace('/', '-')}.jsonl"
         self.where = "a file"
         self.write({"told": [told.id, told.name, told.group, told.settings["env"]]})
@@ -146,8 +146,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
         monkeypatch.setitem(sys.modules, name.replace("_", "."), module)
 
 
-def some_run(tmp_path: Path) -> Told:
-    return Told("f00", "many/seed-1", "many", {"env": "<b>", "agent": {"lr": 1e-3}}, tmp_path)
+def some_run(tmp_path: Path) -> TrackedRun:
+    return TrackedRun("f00", "many/seed-1", "many", {"env": "<b>", "agent": {"lr": 1e-3}}, tmp_path)
 
 
 def test_weights_and_biases_without_a_key_is_offline_and_asks_for_none(

@@ -15,10 +15,10 @@ import tenfold as ten
 from tenfold.config.files import mark_of, named, require_trust
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import mark_modules, read_settings, trusted_modules, write_settings
 from tenfold.runs.seeds import SeedsFolder
-from tenfold.runs.sweep import Plan, SweepFolder
+from tenfold.runs.storage import read_arrays, write_arrays
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
 from tenfold.training.loop import resume, train
 from tenfold.training.run_group import train_seeds
 
@@ -141,7 +141,7 @@ def innocent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(run, home / "run", quiet=True)
     seeds = SeedsFolder.create(home / "seeds", run, (0,))
     shutil.copytree(home / "run", seeds.member(0))
-    plan = Plan({"agent.lr": ["0.001", "0.002"]}, 1, (0,), (), "none")
+    plan = SweepPlan({"agent.lr": ["0.001", "0.002"]}, 1, (0,), (), "none")
     sweep = SweepFolder.create(home / "sweep", run, plan)
     trial = sweep.seeds_in("trial-0", run, (0,))
     shutil.copytree(home / "run", trial.member(0))
@@ -286,7 +286,9 @@ def test_ones_own_seeds_and_sweeps_that_name_modules_are_opened(
     seeds = SeedsFolder.create(tmp_path / "seeds", ten.Run(), (0,))
     seeds.changed({"agent": {"lr": f"{module}:half(1)"}})
     assert SeedsFolder.open(tmp_path / "seeds").changes["agent"]["lr"] == f"{module}:half(1)"
-    plan = Plan({"agent.lr": [f"{module}:half(1)", "other_module:half(1)"]}, 1, (0,), (), "none")
+    plan = SweepPlan(
+        {"agent.lr": [f"{module}:half(1)", "other_module:half(1)"]}, 1, (0,), (), "none"
+    )
     sweep = SweepFolder.create(tmp_path / "sweep", run, plan)
     sweep.write_best(run)
     assert SweepFolder.open(tmp_path / "sweep").plan == plan

@@ -22,7 +22,7 @@ from test_hostile_archives import (  # noqa: F401  two are fixtures
 import tenfold as ten
 from tenfold.runs import archive, metrics
 from tenfold.runs.archive import MEGABYTE
-from tenfold.runs.files import digest
+from tenfold.runs.storage import digest
 
 
 def weights_of(files: Files, change: Callable[[dict[str, Any]], Any]) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit, TransformReward
 
 import tenfold as ten
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.files import named
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
@@ -132,7 +132,7 @@ def test_an_episode_that_is_cut_is_bootstrapped_from_its_last_observation() -> N
     run = {"env": COUNT, "agent": agent, "engine": "plain"}
     found = {}
     for limit in (4, None):
-        learner = QLearner(Run.of(run | {"max_episode_steps": limit}))
+        learner = OffPolicyLearner(Run.of(run | {"max_episode_steps": limit}))
         for _ in range(5):
             learner.round()
         seen = {}

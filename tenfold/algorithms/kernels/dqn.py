@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
-from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
+from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.tables import open_table
@@ -22,17 +21,17 @@ from tenfold.engines.fused import (
     WEIGHT,
     WHOLE,
     WHOLE_SCHEDULE,
-    FusedActing,
-    FusedRounds,
     draw_batch,
     keys_of,
     many_rounds,
     network_inputs,
     norm_arrays,
-    one_round,
     pack_params,
+    replay_round,
     zeros,
 )
+from tenfold.engines.fused_engine import FusedActing, FusedRounds
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
@@ -197,8 +196,9 @@ def best_action(table, output, row, temperature, counter):
 
 
 @kernel(inline="always")
-def act(table, action, obs):
+def act(table, acting):
     """The same; also as the environments number their actions."""
+    action, obs = acting
     a = open_table(table)
     stuck = choose_actions(table, action, obs)
     for i in range(action.size):
@@ -269,8 +269,9 @@ def apply_gradient(table):
 
 
 @kernel(inline="always")
-def update(table, m_obs, m_action):
+def update(table, memory):
     """One gradient update, as the plain engine does it."""
+    m_obs, m_action = memory
     a = open_table(table)
     sums, error = a.sums, a.items[ERROR]
     draw_batch(table, a.keys[REPLAY], m_obs, m_action, a.action)
@@ -288,7 +289,7 @@ def update(table, m_obs, m_action):
 @kernel
 def dqn_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
@@ -310,7 +311,7 @@ def why_not_compiled(agent: DQNAgent) -> str:
     return "the quantiles are implicit" if agent.config.implicit else ""
 
 
-class FusedDQN(FusedRounds, PlainEngine):
+class FusedDQN(FusedRounds, OffPolicyEngine):
     """Runs rounds of Q-learning by one call each."""
 
     one_round, many_rounds = staticmethod(dqn_round), staticmethod(dqn_rounds)
@@ -328,8 +329,8 @@ class FusedDQN(FusedRounds, PlainEngine):
             dqn_params(agent),
         )
 
-
-def fused_acting(agent: DQNAgent, lanes: int, options: int) -> FusedActing:
-    """`DQNAgent.explore` as one compiled call; masks are of so many options."""
-    columns = acting_columns(agent, lanes), dqn_params(agent)
-    return FusedActing(choose_actions, columns, np.zeros(lanes, np.int64), options)
+    @classmethod
+    def acting(cls, agent: DQNAgent, lanes: int, options: int = 0) -> FusedActing:
+        """`DQNAgent.explore` as one compiled call; masks are of so many options."""
+        columns = acting_columns(agent, lanes), dqn_params(agent)
+        return FusedActing(choose_actions, columns, np.zeros(lanes, np.int64), options)

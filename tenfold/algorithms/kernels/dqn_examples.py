@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent
-from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart
-from tenfold.algorithms.kernels.dqn import FusedDQN, fused_acting
+from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET, DQNAgent
+from tenfold.algorithms.dqn_settings import DQN
+from tenfold.algorithms.dqn_team import Apart
+from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
@@ -82,7 +82,7 @@ def random_masks(lanes: int, options: int, count: int, rng: np.random.Generator)
     return masks
 
 
-def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> PlainEngine:
+def with_memory(kind: type[OffPolicyEngine], options: dict[str, Any], seed: int) -> OffPolicyEngine:
     """An engine whose memory holds random transitions."""
     config = DQN.of({name: value for name, value in options.items() if name != "masked"})
     envs: Any = ControlEnvironments("tenfold/CartPole-v1", 2, seed)
@@ -99,14 +99,14 @@ def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> 
     return kind(agent, replay, envs)
 
 
-def updated_actions(engine: PlainEngine | Apart, rounds: int) -> np.ndarray:
+def updated_actions(engine: OffPolicyEngine | Apart, rounds: int) -> np.ndarray:
     """Three updates, then the actions of some rounds."""
     engine.update(3, 50, Clock())
     return np.array([engine.explore(50, number).copy() for number in range(rounds)])
 
 
 def outcome_of(
-    kind: type[PlainEngine], options: dict[str, Any], seed: int
+    kind: type[OffPolicyEngine], options: dict[str, Any], seed: int
 ) -> tuple[np.ndarray, ...]:
     engine = with_memory(kind, options, seed)
     actions, block = updated_actions(engine, 10), engine.agent.block.numpy()
@@ -116,10 +116,10 @@ def outcome_of(
 
 def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarray:
     """The actions of an actor in thirty rounds."""
-    engine = with_memory(PlainEngine, options, seed)
+    engine = with_memory(OffPolicyEngine, options, seed)
     agent, rows, mask = engine.agent.for_actor(1), engine.envs.obs, engine.envs.mask
     act = (
-        fused_acting(agent, len(rows), 0 if mask is None else mask.shape[1])
+        FusedDQN.acting(agent, len(rows), 0 if mask is None else mask.shape[1])
         if fused
         else agent.explore
     )
@@ -131,12 +131,12 @@ def plain_acting(options: dict[str, Any], seed: int) -> np.ndarray:
 
 
 @pair(plain_acting, engine_examples, name="engines.fused.act alone")
-def fused_actions(options: dict[str, Any], seed: int) -> np.ndarray:
+def fused_acting(options: dict[str, Any], seed: int) -> np.ndarray:
     return acting_outcome(options, seed, fused=True)
 
 
 def plain_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
-    return outcome_of(PlainEngine, options, seed)
+    return outcome_of(OffPolicyEngine, options, seed)
 
 
 @pair(plain_outcome, engine_examples, rtol=1e-4, atol=1e-5, name="engines.fused.update and act")

@@ -1,71 +1,57 @@
-"""The kernels of fused PPO: a learning phase (all epochs of minibatches), and a round: storing a
-step, finishing a full rollout, learning from it, choosing the next action.
+"""PPO compiled: a learning phase (all epochs of minibatches), and the slots of a fused round
+(`engines.fused`): storing a step, acting.
 
-All parameters lie in one buffer: deviations, policy, value.
+All parameters lie in one buffer: deviations, policy, value. Arrays that begin with r_ are the
+rollout's, with e_ of the environments or of acting in them.
 """
 
 import numpy as np
 
-from tenfold.algorithms.kernels.ppo_arrays import (
-    ACTIVATION,
-    ADAM_EPS,
-    ADVANTAGE,
-    CLIP,
-    CLIP_NORM,
-    COINS,
-    COLUMNS,
-    EMPTY,
-    ENTROPY,
-    EPOCHS,
-    FIRST,
-    GAMMA,
-    LAM,
-    LAST,
-    LOG_P,
-    LR,
-    MINIBATCHES,
-    MOVED,
-    NORM,
-    NORM_CLIP,
-    NORM_EPS,
-    NORMALIZE,
-    NORMALS,
-    OBS_SCALE,
-    REFUSE,
-    ROUNDS,
-    SCALE,
-    SHUFFLES,
-    STEP,
-    TARGET,
-    TARGET_KL,
-    VALUE,
-    VALUE_CLIP,
-    VALUE_WEIGHT,
-    WEIGHT,
-    open_arrays,
-)
 from tenfold.algorithms.ppo import GRAD, MEAN, ONLINE, SQUARE
 from tenfold.core.kernels import kernel, schedule_at
-from tenfold.engines.fused import ACTED, STORED, looks, many_rounds, note, transpose_rows
+from tenfold.core.tables import open_table
+from tenfold.engines.fused import (
+    ACT,
+    DUE,
+    ROUNDS,
+    STEP,
+    STORE,
+    WHOLE_SCHEDULE,
+    many_rounds,
+    one_round,
+    transpose_rows,
+)
 from tenfold.envs.control import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
-from tenfold.ops.moments import norm_apply, norm_scale, norm_update
+from tenfold.ops.moments import EPSILON, norm_apply, norm_scale, norm_update
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL, draw_action, policy_gradient, value_gradient
 
+FINISH = 8  # a part of a round, besides those of `engines.fused`
+# of a step within a rollout; typed: Numba compiles a function once more for each literal number
+PLAYING = np.int64(STORE | ACT)
+# places in `counter`, behind those of `engines.fused`: the minibatches that are due
+FIRST, LAST, COUNTS = 3, 4, 5
+# rows of `columns`, behind which an action's numbers come
+LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)
+COINS, NORMALS, SHUFFLES = range(3)  # places in `keys`
+
+
+# learning
+
 
 @kernel
-def outputs_of(room, sizes, rows):
+def outputs_of(scratch, sizes, rows):
     """The part of scratch that all layers' outputs for so many rows take."""
-    return room[: sizes[1:].sum() * rows]
+    return scratch[: sizes[1:].sum() * rows]
 
 
 @kernel
 def inputs_of(table, rows):
     """The part of scratch that so many rows take: observations [features, rows]."""
-    a = open_arrays(table)
+    a = open_table(table)
     features = a.policy_sizes[0]
     return a.inputs[: features * rows].reshape(features, rows)
 
@@ -73,49 +59,54 @@ def inputs_of(table, rows):
 @kernel
 def reals_of(table, rows):
     """As `inputs_of`: the numbers of actions [rows, D]."""
-    a = open_arrays(table)
+    a = open_table(table)
     reals = a.r_real.shape[2]
     return a.columns[COLUMNS : COLUMNS + reals].reshape(-1)[: rows * reals].reshape(rows, reals)
 
 
 @kernel
 def gather_rows(first, last, table, r_obs):
-    """The rows order[first … last − 1] of the rollout, into the scratch of a minibatch."""
-    a = open_arrays(table)
-    rows, all_rows, reals, features = last - first, a.order.size, a.r_real.shape[2], r_obs.shape[2]
+    """The rows row_order[first … last − 1] of the rollout, into the scratch of a minibatch."""
+    a = open_table(table)
+    rows, all_rows, reals, features = (
+        last - first,
+        a.row_order.size,
+        a.r_real.shape[2],
+        r_obs.shape[2],
+    )
     inputs, real, columns = inputs_of(table, rows), reals_of(table, rows), a.columns
     obs, all_chosen = r_obs.reshape(all_rows, features), a.r_chosen.reshape(all_rows, a.sizes.size)
     all_real = a.r_real.reshape(all_rows, reals)
     all_masks = a.r_mask.reshape(all_rows, a.r_mask.shape[2])
-    log_p, value, advantage = (
+    log_p, old_value, advantage = (
         a.r_log_p.reshape(-1),
         a.r_value.reshape(-1),
         a.r_advantage.reshape(-1),
     )
     target, weight = a.r_target.reshape(-1), a.r_weight.reshape(-1)
-    factor = np.float32(a.rule[OBS_SCALE])
+    factor = np.float32(a.obs_scale)
     for i in range(rows):
-        place = a.order[first + i]
+        row = a.row_order[first + i]
         for j in range(features):
-            inputs[j, i] = obs[place, j] * factor
+            inputs[j, i] = obs[row, j] * factor
         for c in range(a.sizes.size):
-            a.chosen[i, c] = all_chosen[place, c]
+            a.chosen[i, c] = all_chosen[row, c]
         for d in range(reals):
-            real[i, d] = all_real[place, d]
+            real[i, d] = all_real[row, d]
         for k in range(all_masks.shape[1]):
-            a.mask[i, k] = all_masks[place, k]
-        columns[LOG_P, i] = log_p[place]
-        columns[VALUE, i] = value[place]
-        columns[ADVANTAGE, i] = advantage[place]
-        columns[TARGET, i] = target[place]
-        columns[WEIGHT, i] = weight[place]
+            a.mask[i, k] = all_masks[row, k]
+        columns[LOG_P, i] = log_p[row]
+        columns[VALUE, i] = old_value[row]
+        columns[ADVANTAGE, i] = advantage[row]
+        columns[TARGET, i] = target[row]
+        columns[WEIGHT, i] = weight[row]
 
 
 @kernel(inline="always")
-def policy_slopes(rows, table, output, by_output):
+def policy_loss_gradient(rows, table, output, by_output):
     """The derivative of a minibatch's loss by the policy's output, and by the deviations."""
-    a = open_arrays(table)
-    rule, reals = a.rule, a.r_real.shape[2]
+    a = open_table(table)
+    reals = a.r_real.shape[2]
     policy_gradient(
         output,
         a.block[ONLINE][:reals],
@@ -126,8 +117,8 @@ def policy_slopes(rows, table, output, by_output):
         a.columns[LOG_P, :rows],
         a.columns[ADVANTAGE, :rows],
         a.columns[WEIGHT, :rows],
-        rule[CLIP],
-        rule[ENTROPY],
+        a.clip,
+        a.entropy,
         by_output,
         a.block[GRAD][:reals],
         a.sums,
@@ -135,27 +126,27 @@ def policy_slopes(rows, table, output, by_output):
 
 
 @kernel(inline="always")
-def value_slopes(rows, table, guess, by_value):
+def value_loss_gradient(rows, table, value, by_value):
     """The derivative of a minibatch's loss by the values."""
-    a = open_arrays(table)
+    a = open_table(table)
     value_gradient(
-        guess,
+        value,
         a.columns[TARGET, :rows],
         a.columns[VALUE, :rows],
         a.columns[WEIGHT, :rows],
-        a.rule[VALUE_CLIP],
-        a.rule[VALUE_WEIGHT],
+        a.value_clip,
+        a.value_weight,
         by_value,
         a.sums,
     )
 
 
 @kernel(inline="always")
-def find_gradient(rows, table):
+def network_gradient(rows, table):
     """The gradient of the loss of a minibatch, deviations, policy and value."""
-    a = open_arrays(table)
+    a = open_table(table)
     p_sizes, v_sizes = a.policy_sizes, a.value_sizes
-    activation, flat, grad = int(a.rule[ACTIVATION]), a.block[ONLINE], a.block[GRAD]
+    activation, flat, grad = a.activation, a.block[ONLINE], a.block[GRAD]
     reals = a.r_real.shape[2]
     split = reals + parameter_total(p_sizes)
     policy, inputs = flat[reals:split], inputs_of(table, rows)
@@ -163,97 +154,88 @@ def find_gradient(rows, table):
     hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
     output = mlp_forward(policy, p_sizes, activation, inputs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
-    policy_slopes(rows, table, output, by_output)
-    mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, a.turned, grad[reals:split])
+    policy_loss_gradient(rows, table, output, by_output)
+    mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, a.scratch_t, grad[reals:split])
     # the value
     hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
-    guess = mlp_forward(flat[split:], v_sizes, activation, inputs, hidden)
-    by_value = delta[delta.size - guess.size :].reshape(guess.shape)
-    value_slopes(rows, table, guess, by_value)
-    mlp_backward(flat[split:], v_sizes, activation, inputs, hidden, delta, a.turned, grad[split:])
+    value = mlp_forward(flat[split:], v_sizes, activation, inputs, hidden)
+    by_value = delta[delta.size - value.size :].reshape(value.shape)
+    value_loss_gradient(rows, table, value, by_value)
+    mlp_backward(
+        flat[split:], v_sizes, activation, inputs, hidden, delta, a.scratch_t, grad[split:]
+    )
 
 
 @kernel(inline="always")
-def find_minibatch_gradient(first, last, given):
-    """From the rows order[first … last − 1]."""
+def minibatch_gradient(first, last, given):
+    """From the rows row_order[first … last − 1]."""
     table, r_obs = given
     gather_rows(first, last, table, r_obs)
-    find_gradient(last - first, table)
+    network_gradient(last - first, table)
 
 
 @kernel(inline="always")
-def learn_parts(table, order, gradient, given):
+def learn_minibatches(table, order, gradient, given):
     """The minibatches counter[FIRST … LAST − 1], parts of `order`, which every epoch shuffles. Each
     is one update from `gradient(first, last, given)`. The phase ends early where the policy has
     moved far enough."""
-    a = open_arrays(table)
-    counter, rule, sums, grad = a.counter, a.rule, a.sums, a.block[GRAD]
-    size, count = order.size, int(rule[MINIBATCHES])
+    a = open_table(table)
+    counter, sums, grad = a.counter, a.sums, a.block[GRAD]
+    size, count = order.size, a.minibatches
     for number in range(counter[FIRST], counter[LAST]):
         part = number % count
         if part == 0:
-            shuffle(a.streams[SHUFFLES], a.updates[1], order)
-            a.updates[1] += 1
-            rule[MOVED] = 0
+            shuffle(a.keys[SHUFFLES], a.updates_made[1], order)
+            a.updates_made[1] += 1
+            a.epoch_kl[0] = 0
         before = sums[KL]
         gradient(size * part // count, size * (part + 1) // count, given)
-        _, norm = clip_numba(grad, rule[CLIP_NORM])
-        a.updates[0] += 1
-        lr = schedule_at(rule, LR, counter[STEP])
-        moments = (a.block[MEAN], a.block[SQUARE], a.updates[0])
-        adam_numba(a.block[ONLINE], grad, *moments, lr, rule[ADAM_EPS])
+        _, norm = clip_numba(grad, a.clip_norm)
+        a.updates_made[0] += 1
+        lr = schedule_at(a.lr, WHOLE_SCHEDULE, counter[STEP])
+        moments = (a.block[MEAN], a.block[SQUARE], a.updates_made[0])
+        adam_numba(a.block[ONLINE], grad, *moments, lr, a.adam_eps)
         sums[5] += norm
         sums[6] += 1
-        rule[MOVED] += (sums[KL] - before) / count
+        a.epoch_kl[0] += (sums[KL] - before) / count
         counter[FIRST] = number + 1
-        if part == count - 1 and rule[MOVED] > rule[TARGET_KL]:
+        if part == count - 1 and a.epoch_kl[0] > a.target_kl:
             break
 
 
 @kernel(inline="always")
-def learn_due(table, r_obs):
+def learn(table, r_obs):
     """All minibatches that are due."""
-    learn_parts(table, open_arrays(table).order, find_minibatch_gradient, (table, r_obs))
+    learn_minibatches(table, open_table(table).row_order, minibatch_gradient, (table, r_obs))
 
 
 # a round
 
 
-# parts of a round, to be added up
-STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
-# of a step within a rollout; typed: Numba compiles a function once more for each literal number
-PLAYING = np.int64(STORE | ACT)
-
-
 @kernel
-def show(obs, table):
+def unseen_inputs(obs, table):
     """Observations that were not counted into the running statistics, as the networks' inputs."""
-    a = open_arrays(table)
-    if a.rule[NORM]:
-        norm_apply(obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], a.seen)
-        transpose_rows(a.seen, 1.0, a.act_inputs)
+    a = open_table(table)
+    if a.norm.shape[1]:
+        norm_apply(obs, a.norm[0], a.norm[2], a.norm_clip, a.e_rows)
+        transpose_rows(a.e_rows, 1.0, a.e_inputs)
     else:
-        transpose_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
+        transpose_rows(obs, a.obs_scale, a.e_inputs)
 
 
 @kernel
 def values_of(obs, table):
     """Values [1, B] of such observations."""
-    a = open_arrays(table)
+    a = open_table(table)
     flat = a.block[ONLINE]
-    show(obs, table)
-    return mlp_forward(
-        flat[flat.size - parameter_total(a.value_sizes) :],
-        a.value_sizes,
-        int(a.rule[ACTIVATION]),
-        a.act_inputs,
-        a.act_hidden,
-    )
+    unseen_inputs(obs, table)
+    value = flat[flat.size - parameter_total(a.value_sizes) :]
+    return mlp_forward(value, a.value_sizes, a.activation, a.e_inputs, a.e_hidden)
 
 
 @kernel
-def has_empty(mask, sizes):
-    """Whether some component has no allowed option."""
+def first_empty(mask, sizes):
+    """An environment in which some component has no allowed option, or -1."""
     for b in range(mask.shape[0]):
         at = 0
         for c in range(sizes.size):
@@ -261,19 +243,19 @@ def has_empty(mask, sizes):
             for k in range(at, at + sizes[c]):
                 allowed = allowed or mask[b, k]
             if not allowed:
-                return True
+                return b
             at += sizes[c]
-    return False
+    return -1
 
 
 @kernel
 def note_step(table):
     """The step just made, into the rollout's current row; whether a time limit cut some lane."""
-    a = open_arrays(table)
+    a = open_table(table)
     store_step(
         a.r_count[0],
-        a.rule[GAMMA],
-        a.rule[SCALE],
+        a.gamma,
+        a.reward_scale,
         a.e_reward,
         a.e_terminated,
         a.e_truncated,
@@ -293,56 +275,58 @@ def note_step(table):
 @kernel
 def end_step(table, e_obs):
     """The running statistics learn, and the next row is the current one."""
-    a = open_arrays(table)
-    if a.rule[NORM]:
-        norm_update(a.norm_count, a.norm_mean, a.norm_square, e_obs)
-        norm_scale(a.norm_count, a.norm_square, a.rule[NORM_EPS], a.norm_inverse)
+    a = open_table(table)
+    if a.norm.shape[1]:
+        norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
+        norm_scale(a.norm_count, a.norm[1], EPSILON, a.norm[2])
     a.counter[ROUNDS] += 1
     a.r_count[0] += 1
 
 
 @kernel(inline="always")
-def store_last(table, e_obs, e_final_obs):
+def store(table, step):
     """The step just made, and values of final observations at time limits."""
-    a = open_arrays(table)
+    _, e_obs, e_final_obs = step
+    a = open_table(table)
     t = a.r_count[0]
     if note_step(table):
         final = values_of(e_final_obs, table)
         for b in range(a.e_truncated.size):
             if a.e_truncated[b]:
-                a.r_next[t, b] = final[0, b]
+                a.r_next_value[t, b] = final[0, b]
     end_step(table, e_obs)
 
 
 @kernel
-def finish_with(table, last):
+def finish(table, last_value):
     """Advantages of the full rollout, by the values of what is acted on next; every epoch's
     minibatches are then due."""
-    a = open_arrays(table)
+    a = open_table(table)
     finish_rollout(
         a.r_reward,
         a.r_discount,
         a.r_value,
-        a.r_next,
+        a.r_next_value,
         a.r_boundary,
         a.r_weight,
-        last,
-        a.rule[LAM],
-        a.rule[NORMALIZE] > 0,
+        last_value,
+        a.lam,
+        a.normalize_advantage,
         a.r_advantage,
         a.r_target,
     )
     a.r_count[0] = 0
-    a.counter[FIRST], a.counter[LAST] = 0, int(a.rule[EPOCHS] * a.rule[MINIBATCHES])
+    a.counter[DUE], a.counter[FIRST], a.counter[LAST] = 1, 0, a.epochs * a.minibatches
 
 
 @kernel
 def begin_row(table, r_obs, e_obs):
-    """What is acted on, into the rollout's current row; False where a mask allows nothing."""
-    a = open_arrays(table)
+    """What is acted on, into the rollout's current row. Returns an environment in which a mask
+    allows no option of a component, where that is an error, or -1."""
+    a = open_table(table)
     t, size = a.r_count[0], e_obs.shape[0]
-    if a.rule[NORM]:
-        norm_apply(e_obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], r_obs[t])
+    if a.norm.shape[1]:
+        norm_apply(e_obs, a.norm[0], a.norm[2], a.norm_clip, r_obs[t])
     else:
         for b in range(size):
             for j in range(e_obs.shape[1]):
@@ -350,26 +334,23 @@ def begin_row(table, r_obs, e_obs):
     for b in range(size):
         for k in range(a.e_mask.shape[1]):
             a.r_mask[t, b, k] = a.e_mask[b, k]
-    if a.rule[REFUSE] and has_empty(a.e_mask, a.sizes):
-        a.counter[EMPTY] = 1
-        return False
-    return True
+    return first_empty(a.e_mask, a.sizes) if a.refuses_empty else -1
 
 
 @kernel(inline="always")
-def draw_next(table, output):
-    """Actions that the policy's output says, into the rollout's current row."""
-    a = open_arrays(table)
-    t, lanes = a.r_count[0], a.r_log_p.shape[1]
+def sample_actions(table, output):
+    """By the policy's output, into the rollout's current row."""
+    a = open_table(table)
+    t, num_envs = a.r_count[0], a.r_log_p.shape[1]
     draw_action(
         output,
         a.block[ONLINE][: a.r_real.shape[2]],
         a.sizes,
         a.e_mask,
-        a.streams[COINS],
-        a.streams[NORMALS],
-        a.counter[ROUNDS] * lanes,
-        a.act_scratch,
+        a.keys[COINS],
+        a.keys[NORMALS],
+        a.counter[ROUNDS] * num_envs,
+        a.e_output,
         a.r_chosen[t],
         a.r_real[t],
         a.r_log_p[t],
@@ -377,59 +358,46 @@ def draw_next(table, output):
 
 
 @kernel(inline="always")
-def choose_next(table, r_obs, e_obs):
-    """Actions for the current observations, into the rollout's current row."""
-    if not begin_row(table, r_obs, e_obs):
-        return
-    a = open_arrays(table)
-    t, size, flat, activation = (
-        a.r_count[0],
-        e_obs.shape[0],
-        a.block[ONLINE],
-        int(a.rule[ACTIVATION]),
-    )
-    transpose_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
-    reals = a.r_real.shape[2]
+def act(table, acting):
+    """Actions for the current observations, into the rollout's current row; see `begin_row`."""
+    r_obs, e_obs = acting
+    empty = begin_row(table, r_obs, e_obs)
+    if empty >= 0:
+        return empty
+    a = open_table(table)
+    t, flat, reals = a.r_count[0], a.block[ONLINE], a.r_real.shape[2]
+    transpose_rows(r_obs[t], a.obs_scale, a.e_inputs)
     split = reals + parameter_total(a.policy_sizes)
-    output = mlp_forward(flat[reals:split], a.policy_sizes, activation, a.act_inputs, a.act_hidden)
-    draw_next(table, output)
-    value = mlp_forward(flat[split:], a.value_sizes, activation, a.act_inputs, a.act_hidden)
-    for b in range(size):
+    policy, net = flat[reals:split], (a.activation, a.e_inputs, a.e_hidden)
+    sample_actions(table, mlp_forward(policy, a.policy_sizes, *net))
+    value = mlp_forward(flat[split:], a.value_sizes, *net)
+    for b in range(e_obs.shape[0]):
         a.r_value[t, b] = value[0, b]
+    return -1
 
 
 @kernel
-def fused_ppo(parts, table, r_obs, e_obs, e_final_obs):
-    """Store the step just made, finish the full rollout, learn from it, choose the next action:
-    those that `parts` ask for."""
-    counter = open_arrays(table).counter
-    if parts & STORE:
-        began = looks(counter[ROUNDS])
-        store_last(table, e_obs, e_final_obs)
-        note(counter, STORED, began)
+def ppo_round(parts, table, r_obs, e_obs, e_final_obs):
+    """See `one_round`; before it the end of a full rollout, where `parts` have FINISH."""
     if parts & FINISH:
-        finish_with(table, values_of(e_obs, table)[0])
-    if parts & UPDATE:
-        learn_due(table, r_obs)
-    if parts & ACT:
-        began = looks(counter[ROUNDS])
-        choose_next(table, r_obs, e_obs)
-        note(counter, ACTED, began)
+        finish(table, values_of(e_obs, table)[0])
+    step = (r_obs, e_obs, e_final_obs)
+    return one_round(store, learn, act, parts, table, step, r_obs, (r_obs, e_obs))
 
 
 @kernel
-def played(low, high, action, lanes, table):
+def play(low, high, action, envs, table):
     """One step of a compiled environment by the actions in the rollout's current row: what
     `play_all` gives."""
-    a = open_arrays(table)
+    a = open_table(table)
     t = a.r_count[0]
     for b in range(action.size):
         action[b] = a.r_chosen[t, b, 0] if a.sizes.size else min(max(a.r_real[t, b, 0], low), high)
-    return play_all(action, lanes)
+    return play_all(action, envs)
 
 
 @kernel
-def fused_ppo_rounds(most, low, high, action, lanes, table, r_obs, e_obs, e_final_obs):
-    """Rounds of a compiled environment and `fused_ppo`: see `many_rounds`."""
-    moves, given = (low, high, action, lanes, table), (table, r_obs, e_obs, e_final_obs)
-    return many_rounds(played, moves, fused_ppo, PLAYING, most, given)
+def ppo_rounds(most, low, high, action, envs, table, r_obs, e_obs, e_final_obs):
+    """Rounds of a compiled environment within a rollout: see `many_rounds`."""
+    moves, given = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
+    return many_rounds(play, moves, ppo_round, PLAYING, most, given)

@@ -30,7 +30,7 @@ COINS, NORMALS, SHUFFLES = (tl.constexpr(i) for i in range(3))  # places in `str
 UPDATES, EPOCHS = tl.constexpr(0), tl.constexpr(1)  # places in `count`
 
 
-class Shape(NamedTuple):
+class PPOShape(NamedTuple):
     """What the kernels are compiled for."""
 
     task: Any  # begin, advance, observe and their numbers
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     told: int  # episodes that a playing program can note
 
 
-class Arrays(NamedTuple):
+class PPOArrays(NamedTuple):
     """In the GPU's memory, a row for each seed; `T` steps of `B` environments."""
 
     block: Any  # parameters, Adam's moments, gradient
@@ -116,7 +116,7 @@ def arrays_of(a, seed, S: tl.constexpr):
     rows = seed * S.horizon * S.envs
     more = seed * (S.horizon + 1) * S.envs
     lanes = seed * S.envs
-    return Arrays(
+    return PPOArrays(
         a.block + seed * 4 * S.parameters,
         a.streams + seed * 3,
         a.rules,
@@ -158,44 +158,44 @@ def arrays_of(a, seed, S: tl.constexpr):
 
 
 @gpu_kernel
-def rule(a, place):
+def rule(a, index):
     """A setting, float32."""
-    return tl.load(a.rules + place).to(tl.float32)
+    return tl.load(a.rules + index).to(tl.float32)
 
 
 @gpu_kernel
 def deviations(a, S: tl.constexpr):
     """log σ of each of the action's numbers."""
     reals: tl.constexpr = S.actions.reals
-    found = ()
+    result = ()
     for d in tl.static_range(reals):
-        found = found + (tl.load(a.block + d),)
-    return found
+        result = result + (tl.load(a.block + d),)
+    return result
 
 
 @gpu_kernel
-def load_rows(source, place, there, NUMBERS: tl.constexpr, WIDTH: tl.constexpr):
+def load_rows(source, index, valid, NUMBERS: tl.constexpr, WIDTH: tl.constexpr):
     """Rows `place` of [rows, NUMBERS] in memory as [rows, WIDTH], float32."""
     column = tl.arange(0, WIDTH)[None, :]
-    mask = there[:, None] & (column < NUMBERS)
-    return tl.load(source + place[:, None] * NUMBERS + column, mask=mask, other=0.0)
+    mask = valid[:, None] & (column < NUMBERS)
+    return tl.load(source + index[:, None] * NUMBERS + column, mask=mask, other=0.0)
 
 
 @gpu_kernel
-def load_numbers(source, place, there, NUMBERS: tl.constexpr):
+def load_numbers(source, index, valid, NUMBERS: tl.constexpr):
     """The same as a tuple of columns."""
-    found = ()
+    result = ()
     for j in tl.static_range(NUMBERS):
-        found = found + (tl.load(source + place * NUMBERS + j, mask=there, other=0),)
-    return found
+        result = result + (tl.load(source + index * NUMBERS + j, mask=valid, other=0),)
+    return result
 
 
 @gpu_kernel
-def load_allowed(a, place, there, S: tl.constexpr):
+def load_allowed(a, index, valid, S: tl.constexpr):
     """Which options of rows were allowed [rows, columns], not 0 where."""
     P: tl.constexpr = S.actions
     width: tl.constexpr = S.policy_net.pads[len(S.policy_net.pads) - 1]
     if P.masked:
-        return load_rows(a.mask, place, there, P.options, width)
+        return load_rows(a.mask, index, valid, P.options, width)
     else:
-        return there[:, None].to(tl.float32) + tl.zeros((1, width), tl.float32)
+        return valid[:, None].to(tl.float32) + tl.zeros((1, width), tl.float32)

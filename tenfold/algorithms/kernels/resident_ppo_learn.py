@@ -39,7 +39,7 @@ from tenfold.ops.surrogate import ENTROPY as SAID_ENTROPY
 LOG_KEEP1, LOG_KEEP2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
 ORDERED = tl.constexpr(1024)  # rows that a program finds the order of
 SAYS_POLICY, SAYS_VALUE, SAYS_ENTROPY, SAYS_KL, SAYS_CLIPPED = (
-    tl.constexpr(place) for place in (POLICY_LOSS, VALUE_LOSS, SAID_ENTROPY, KL, CLIPPED)
+    tl.constexpr(index) for index in (POLICY_LOSS, VALUE_LOSS, SAID_ENTROPY, KL, CLIPPED)
 )
 
 
@@ -57,15 +57,15 @@ def values(arrays, first, last, S: tl.constexpr):
     lane = (tl.program_id(0) * S.lanes + tl.arange(0, S.lanes)).to(tl.int64)
     live, scale = lane < S.envs, rule(a, OBS_SCALE)
     for row in range(first + tl.program_id(1), last, tl.num_programs(1)):
-        place = row * S.envs + lane
-        rows = load_rows(a.obs, place, live, S.task.obs, N.pads[0])
-        tl.store(a.value + place, value_of(layers, rows, scale, N), mask=live)
+        index = row * S.envs + lane
+        rows = load_rows(a.obs, index, live, S.task.obs, N.pads[0])
+        tl.store(a.value + index, value_of(layers, rows, scale, N), mask=live)
         before = live & (row < S.horizon)
-        cut = tl.load(a.boundary + place, mask=before, other=0.0) > 0
-        cut = cut & (tl.load(a.discount + place, mask=before, other=0.0) > 0)
+        cut = tl.load(a.boundary + index, mask=before, other=0.0) > 0
+        cut = cut & (tl.load(a.discount + index, mask=before, other=0.0) > 0)
         if tl.sum(cut.to(tl.int32), 0) > 0:
-            rows = load_rows(a.final, place, cut, S.task.obs, N.pads[0])
-            tl.store(a.next_value + place, value_of(layers, rows, scale, N), mask=cut)
+            rows = load_rows(a.final, index, cut, S.task.obs, N.pads[0])
+            tl.store(a.next_value + index, value_of(layers, rows, scale, N), mask=cut)
 
 
 @gpu_kernel
@@ -81,21 +81,21 @@ def finish(arrays, S: tl.constexpr):
     last: tl.constexpr = (S.horizon + S.time - 1) // S.time - 1
     for chunk in range(last + 1):
         t = ((last - chunk) * S.time + tl.arange(0, S.time))[:, None]
-        there = (t < S.horizon) & (lane < S.envs)
-        place = t * S.envs + lane
-        value = tl.load(a.value + place, mask=there, other=0.0)
-        ends = tl.load(a.boundary + place, mask=there, other=0.0)
-        after = tl.load(a.next_value + place, mask=there & (ends > 0), other=0.0)
-        after += tl.load(a.value + place + S.envs, mask=there & (ends == 0), other=0.0)
-        discount = tl.load(a.discount + place, mask=there, other=0.0)
-        delta = tl.load(a.reward + place, mask=there, other=0.0) + discount * after - value
+        valid = (t < S.horizon) & (lane < S.envs)
+        index = t * S.envs + lane
+        value = tl.load(a.value + index, mask=valid, other=0.0)
+        ends = tl.load(a.boundary + index, mask=valid, other=0.0)
+        after = tl.load(a.next_value + index, mask=valid & (ends > 0), other=0.0)
+        after += tl.load(a.value + index + S.envs, mask=valid & (ends == 0), other=0.0)
+        discount = tl.load(a.discount + index, mask=valid, other=0.0)
+        delta = tl.load(a.reward + index, mask=valid, other=0.0) + discount * after - value
         flow = lam * discount * (1 - ends)
         inner, share = tl.associative_scan((delta, flow), 0, follow, reverse=True)
-        found = inner + share * running[None, :]
-        running = tl.sum(tl.where(first, found, 0.0), 0)
-        tl.store(a.advantage + place, found, mask=there)
-        tl.store(a.target + place, found + value, mask=there)
-        wide = tl.where(there, found, 0.0).to(tl.float64)
+        result = inner + share * running[None, :]
+        running = tl.sum(tl.where(first, result, 0.0), 0)
+        tl.store(a.advantage + index, result, mask=valid)
+        tl.store(a.target + index, result + value, mask=valid)
+        wide = tl.where(valid, result, 0.0).to(tl.float64)
         total += tl.sum(wide, 0)
         square += tl.sum(wide * wide, 0)
     tl.store(a.moments + tl.program_id(0) * 2, tl.sum(total, 0))
@@ -128,10 +128,10 @@ def shuffle(arrays, S: tl.constexpr):
     all_rows: tl.constexpr = S.horizon * S.envs
     epoch = tl.program_id(1)
     item = tl.program_id(0) * ORDERED + tl.arange(0, ORDERED)
-    there = item < all_rows
+    valid = item < all_rows
     stream, number = tl.load(a.streams + SHUFFLES), tl.load(a.count + EPOCHS) + epoch
-    found = places(tl.where(there, item, 0), stream, number, all_rows, S.bits[0], S.bits[1])
-    tl.store(a.order + epoch * all_rows + item, found.to(tl.int32), mask=there)
+    result = places(tl.where(valid, item, 0), stream, number, all_rows, S.bits[0], S.bits[1])
+    tl.store(a.order + epoch * all_rows + item, result.to(tl.int32), mask=valid)
 
 
 @gpu_kernel
@@ -142,10 +142,10 @@ def drawn_rows(a, number, chunk, S: tl.constexpr):
     part = tl.load(a.count) * 0 + number % S.minibatches  # as wide
     first, last = all_rows * part // S.minibatches, all_rows * (part + 1) // S.minibatches
     item = first + ((tl.program_id(0) // 2) * S.chunks + chunk) * S.rows + tl.arange(0, S.rows)
-    there = item < last
+    valid = item < last
     order = a.order + number // S.minibatches * all_rows
-    place = tl.load(order + item, mask=there, other=0)
-    return place, there, tl.where(there, 1.0 / (last - first).to(tl.float32), 0.0)
+    index = tl.load(order + item, mask=valid, other=0)
+    return index, valid, tl.where(valid, 1.0 / (last - first).to(tl.float32), 0.0)
 
 
 @gpu_kernel
@@ -163,17 +163,17 @@ def policy_part(a, number, S: tl.constexpr):
     mean, inverse = scaling(a, S)
     scale, clip, weight = rule(a, OBS_SCALE), rule(a, CLIP), rule(a, ENTROPY)
     for chunk in range(S.chunks):
-        place, there, share = drawn_rows(a, number, chunk, S)
-        rows = load_rows(a.obs, place, there, S.task.obs, N.pads[0])
+        index, valid, share = drawn_rows(a, number, chunk, S)
+        rows = load_rows(a.obs, index, valid, S.task.obs, N.pads[0])
         outputs = network.forward(layers, rows * scale, N)
-        chosen = load_numbers(a.chosen, place, there, len(P.sizes))
-        real = load_numbers(a.real, place, there, P.reals)
-        allowed = load_allowed(a, place, there, S)
-        old = tl.load(a.log_p + place, mask=there, other=0.0)
-        gain = (tl.load(a.advantage + place, mask=there, other=0.0) - mean) * inverse
+        chosen = load_numbers(a.chosen, index, valid, len(P.sizes))
+        real = load_numbers(a.real, index, valid, P.reals)
+        allowed = load_allowed(a, index, valid, S)
+        old = tl.load(a.log_p + index, mask=valid, other=0.0)
+        gain = (tl.load(a.advantage + index, mask=valid, other=0.0) - mean) * inverse
         output = outputs[N.layers]
         log_p, entropy, each = policy.probability(output, log_std, chosen, real, allowed, P)
-        change = tl.where(there, log_p - old, 0.0)
+        change = tl.where(valid, log_p - old, 0.0)
         ratio = tl.exp(change)
         limited = tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
         slope = tl.where(ratio * gain <= limited * gain, -ratio * gain * share, 0.0)
@@ -208,12 +208,12 @@ def value_part(a, number, S: tl.constexpr):
     scale, clip, weight = rule(a, OBS_SCALE), rule(a, VALUE_CLIP), rule(a, VALUE_WEIGHT)
     column = tl.arange(0, N.pads[len(N.pads) - 1])[None, :]
     for chunk in range(S.chunks):
-        place, there, share = drawn_rows(a, number, chunk, S)
-        rows = load_rows(a.obs, place, there, S.task.obs, N.pads[0])
+        index, valid, share = drawn_rows(a, number, chunk, S)
+        rows = load_rows(a.obs, index, valid, S.task.obs, N.pads[0])
         outputs = network.forward(layers, rows * scale, N)
         value = policy.column_of(outputs[N.layers], 0)
-        target = tl.load(a.target + place, mask=there, other=0.0)
-        old = tl.load(a.value + place, mask=there, other=0.0)
+        target = tl.load(a.target + index, mask=valid, other=0.0)
+        old = tl.load(a.value + index, mask=valid, other=0.0)
         error, moved = value - target, value - old
         other = old + tl.minimum(tl.maximum(moved, -clip), clip) - target
         # moved too far: it no longer counts
@@ -254,16 +254,16 @@ def reduce(arrays, number, S: tl.constexpr):
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     if is_due(a, number, S):
         j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
-        there = j < S.parameters
+        valid = j < S.parameters
         together: tl.constexpr = S.together
         stretch: tl.constexpr = S.stretch
         total = tl.zeros((together, stretch), tl.float32)
         for start in range(0, S.parts, S.together):
             part = (start + tl.arange(0, S.together))[:, None]
-            mask = there[None, :] & (part < S.parts)
+            mask = valid[None, :] & (part < S.parts)
             total += tl.load(a.partial + part * S.parameters + j[None, :], mask=mask, other=0.0)
         grad = tl.sum(total, 0)
-        tl.store(a.block + 3 * S.parameters + j, grad, mask=there)
+        tl.store(a.block + 3 * S.parameters + j, grad, mask=valid)
         tl.store(a.squares + tl.program_id(0), tl.sum(grad * grad, 0))
 
 
@@ -273,8 +273,8 @@ def tell(a, number, norm, S: tl.constexpr):
     kind, said = tl.arange(0, 8), tl.arange(0, 8) * 0.0
     for start in range(0, S.parts, S.together):
         part = (start + tl.arange(0, S.together))[:, None]
-        there = (part < S.parts) & (kind[None, :] < 5)
-        said += tl.sum(tl.load(a.said + part * 5 + kind[None, :], mask=there, other=0.0), 0)
+        valid = (part < S.parts) & (kind[None, :] < 5)
+        said += tl.sum(tl.load(a.said + part * 5 + kind[None, :], mask=valid, other=0.0), 0)
     before = tl.load(a.sums + kind, mask=kind < 5, other=0.0)
     tl.store(a.sums + kind, before + said.to(tl.float64), mask=kind < 5)
     kl = tl.sum(tl.where(kind == SAYS_KL, said, 0.0), 0)
@@ -303,16 +303,16 @@ def apply(arrays, number, S: tl.constexpr):
         rate = (lr / (1.0 - tl.exp(step * LOG_KEEP1))).to(tl.float32)
         unbias = (1.0 / tl.sqrt(1.0 - tl.exp(step * LOG_KEEP2))).to(tl.float32)
         j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
-        there, own = j < S.parameters, a.block + j
-        grad = tl.load(own + 3 * S.parameters, mask=there, other=0.0) * shrink
-        mean = tl.load(own + S.parameters, mask=there, other=0.0)
-        square = tl.load(own + 2 * S.parameters, mask=there, other=0.0)
+        valid, own = j < S.parameters, a.block + j
+        grad = tl.load(own + 3 * S.parameters, mask=valid, other=0.0) * shrink
+        mean = tl.load(own + S.parameters, mask=valid, other=0.0)
+        square = tl.load(own + 2 * S.parameters, mask=valid, other=0.0)
         mean = network.KEEP1 * mean + (1 - network.KEEP1) * grad
         square = network.KEEP2 * square + (1 - network.KEEP2) * grad * grad
         down = rate * mean / (tl.sqrt(square) * unbias + rule(a, ADAM_EPS))
-        tl.store(own, tl.load(own, mask=there, other=0.0) - down, mask=there)
-        tl.store(own + S.parameters, mean, mask=there)
-        tl.store(own + 2 * S.parameters, square, mask=there)
+        tl.store(own, tl.load(own, mask=valid, other=0.0) - down, mask=valid)
+        tl.store(own + S.parameters, mean, mask=valid)
+        tl.store(own + 2 * S.parameters, square, mask=valid)
         if tl.program_id(0) == 0:
             tell(a, number, norm, S)
 

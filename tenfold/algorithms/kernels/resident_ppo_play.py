@@ -33,7 +33,7 @@ def lanes_of(S: tl.constexpr):
 def seen(a, state, LANES: tl.constexpr, S: tl.constexpr):
     """What lanes see, as their policy takes it [LANES, …]."""
     width: tl.constexpr = S.task.obs
-    numbers, found = S.task.observe(state), ()
+    numbers, result = S.task.observe(state), ()
     for j in tl.static_range(width):
         x = numbers[j].to(tl.float32)
         if S.normalizes:
@@ -41,8 +41,8 @@ def seen(a, state, LANES: tl.constexpr, S: tl.constexpr):
             clip = tl.load(a.rules + NORM_CLIP)
             x = (x.to(tl.float64) - mean) * inverse
             x = tl.minimum(tl.maximum(x, -clip), clip).to(tl.float32)
-        found = found + (x,)
-    return rows_of(found, SEVERAL, LANES, S.policy_net.pads[0], width)
+        result = result + (x,)
+    return rows_of(result, SEVERAL, LANES, S.policy_net.pads[0], width)
 
 
 @gpu_kernel
@@ -57,10 +57,10 @@ def allowed_of(state, LANES: tl.constexpr, S: tl.constexpr):
 
 
 @gpu_kernel
-def store_seen(target, row, rows, lane, there, S: tl.constexpr):
+def store_seen(target, row, rows, lane, valid, S: tl.constexpr):
     column = tl.arange(0, S.policy_net.pads[0])[None, :]
-    place = (row * S.envs + lane)[:, None] * S.task.obs + column
-    tl.store(target + place, rows, mask=there[:, None] & (column < S.task.obs))
+    index = (row * S.envs + lane)[:, None] * S.task.obs + column
+    tl.store(target + index, rows, mask=valid[:, None] & (column < S.task.obs))
 
 
 @gpu_kernel
@@ -68,9 +68,9 @@ def store_allowed(a, row, allowed, lane, live, S: tl.constexpr):
     P: tl.constexpr = S.actions
     if P.masked:
         column = tl.arange(0, allowed.shape[1])[None, :]
-        place = (row * S.envs + lane)[:, None] * P.options + column
+        index = (row * S.envs + lane)[:, None] * P.options + column
         mask = live[:, None] & (column < P.options)
-        tl.store(a.mask + place, (allowed != 0).to(tl.uint8), mask=mask)
+        tl.store(a.mask + index, (allowed != 0).to(tl.uint8), mask=mask)
 
 
 @gpu_kernel
@@ -78,13 +78,13 @@ def note_empty(a, allowed, lane, live, S: tl.constexpr):
     """Where a component has no allowed option, which the host refuses."""
     P: tl.constexpr = S.actions
     if S.refuses:
-        column, place = tl.arange(0, allowed.shape[1])[None, :], a.empty + tl.program_id(0) * 2
+        column, index = tl.arange(0, allowed.shape[1])[None, :], a.empty + tl.program_id(0) * 2
         for c in tl.static_range(len(P.sizes)):
             own = (column >= P.firsts[c]) & (column < P.firsts[c] + P.sizes[c]) & (allowed != 0)
             none = live & (tl.sum(own.to(tl.int32), 1) == 0)
-            found = tl.max(tl.where(none, lane + 1, 0), 0).to(tl.int64)
-            tl.store(place, found, mask=found > 0)
-            tl.store(place + 1, found * 0 + c + 1, mask=found > 0)
+            result = tl.max(tl.where(none, lane + 1, 0), 0).to(tl.int64)
+            tl.store(index, result, mask=result > 0)
+            tl.store(index + 1, result * 0 + c + 1, mask=result > 0)
 
 
 @gpu_kernel
@@ -111,12 +111,12 @@ def for_task(chosen, real, S: tl.constexpr):
 def store_action(a, row, lane, live, chosen, real, log_p, S: tl.constexpr):
     P: tl.constexpr = S.actions
     reals: tl.constexpr = P.reals
-    place = row * S.envs + lane
+    index = row * S.envs + lane
     for c in tl.static_range(len(P.sizes)):
-        tl.store(a.chosen + place * len(P.sizes) + c, chosen[c].to(tl.int64), mask=live)
+        tl.store(a.chosen + index * len(P.sizes) + c, chosen[c].to(tl.int64), mask=live)
     for d in tl.static_range(reals):
-        tl.store(a.real + place * reals + d, real[d], mask=live)
-    tl.store(a.log_p + place, log_p, mask=live)
+        tl.store(a.real + index * reals + d, real[d], mask=live)
+    tl.store(a.log_p + index, log_p, mask=live)
 
 
 @gpu_kernel
@@ -161,13 +161,13 @@ def play(arrays, count, S: tl.constexpr):
         chosen, real, log_p = policy.draw(output, log_std, allowed, coins, normals, at, P)
         store_action(a, row, lane, live, chosen, real, log_p, S)
         state, won, terminated = S.task.advance(state, for_task(chosen, real, S))
-        length, ret, place = length + 1, ret + won, row * S.envs + lane
+        length, ret, index = length + 1, ret + won, row * S.envs + lane
         truncated = length >= S.task.limit
         ended = (terminated | truncated) & live
-        tl.store(a.reward + place, (won * reward_scale).to(tl.float32), mask=live)
-        tl.store(a.discount + place, tl.where(terminated, 0.0, gamma), mask=live)
-        tl.store(a.boundary + place, ended.to(tl.float32), mask=live)
-        tl.store(a.weight + place, tl.where(live, 1.0, 0.0), mask=live)
+        tl.store(a.reward + index, (won * reward_scale).to(tl.float32), mask=live)
+        tl.store(a.discount + index, tl.where(terminated, 0.0, gamma), mask=live)
+        tl.store(a.boundary + index, ended.to(tl.float32), mask=live)
+        tl.store(a.weight + index, tl.where(live, 1.0, 0.0), mask=live)
         store_seen(a.final, row, seen(a, state, S.lanes, S), lane, truncated & live, S)
         row, rounds, episode = row + 1, rounds + 1, episode + ended.to(tl.int64)
         if tl.sum(ended.to(tl.int32), 0) > 0:
@@ -206,8 +206,8 @@ def norm_update(arrays, S: tl.constexpr):
     """What all lanes of a seed see now, into the running statistics, as `ops.moments.merged`."""
     a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
     width: tl.constexpr = S.task.obs
-    before, there = tl.load(a.norm_count), S.envs
-    total = (before + there).to(tl.float64)
+    before, valid = tl.load(a.norm_count), S.envs
+    total = (before + valid).to(tl.float64)
     for j in tl.static_range(width):
         sum_ = tl.arange(0, S.lanes).to(tl.float64) * 0.0
         square = sum_
@@ -220,13 +220,13 @@ def norm_update(arrays, S: tl.constexpr):
             away = tl.where(live, away, 0.0)
             sum_ += away
             square += away * away
-        moved = tl.sum(sum_, 0) / there  # of the rows' mean from the one before
-        inside = tl.sum(square, 0) - moved * moved * there
-        m2 += inside + moved * moved * before.to(tl.float64) * there / total
-        tl.store(a.norm + j, mean + moved * there / total)
+        moved = tl.sum(sum_, 0) / valid  # of the rows' mean from the one before
+        inside = tl.sum(square, 0) - moved * moved * valid
+        m2 += inside + moved * moved * before.to(tl.float64) * valid / total
+        tl.store(a.norm + j, mean + moved * valid / total)
         tl.store(a.norm + width + j, m2)
         store_inverse(a, j, m2, total, width)
-    tl.store(a.norm_count, before + there)
+    tl.store(a.norm_count, before + valid)
 
 
 @gpu_kernel

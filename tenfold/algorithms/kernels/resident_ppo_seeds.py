@@ -6,14 +6,13 @@ evaluations and reports know nothing of it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from tenfold.algorithms.kernels import resident_ppo_arrays as r
-from tenfold.algorithms.kernels.ppo_arrays import DRAWS
-from tenfold.algorithms.kernels.resident_ppo_arrays import Arrays, Shape
+from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.kernels.resident_ppo_learn import (
     ORDERED,
@@ -27,15 +26,15 @@ from tenfold.algorithms.kernels.resident_ppo_learn import (
 )
 from tenfold.algorithms.kernels.resident_ppo_play import norm_scale, norm_update, play, show
 from tenfold.algorithms.ppo import PPOAgent
+from tenfold.algorithms.ppo_fused import DRAWS
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
-from tenfold.engines.device import DeviceSeeds, Room, empty_rows
+from tenfold.engines.device import DeviceSeeds, Room, Seed
 from tenfold.engines.resident import PRECISIONS
-from tenfold.envs.adapter import Episode, StateEnvironments
+from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.envs.mask_faults import no_option
-from tenfold.memory.rollout import RolloutBuffer
-from tenfold.ops.device.language import padded, words
+from tenfold.ops.device.language import padded
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
 from tenfold.ops.sampling import split_bits
@@ -47,52 +46,7 @@ VALUING = 1024  # programs that find values
 WARPS = 4
 COLUMNS, TIME = 8, 128  # of a program that finishes rollouts
 TOLD = 65536  # episodes that are noted between two questions
-OF_ROLLOUT = (
-    "mask",
-    "chosen",
-    "real",
-    "log_p",
-    "next_value",
-    "reward",
-    "discount",
-    "boundary",
-    "weight",
-)
 WITH_NEXT = ("obs", "value")  # have one more row on the device
-OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
-
-
-class Seed(NamedTuple):
-    """What one run holds on the host."""
-
-    agent: PPOAgent
-    rollout: RolloutBuffer
-    envs: StateEnvironments
-
-
-def rules(agent: PPOAgent) -> np.ndarray:
-    """The settings that change no kernel, as numbers."""
-    config, norm, rule = agent.config, agent.norm, np.zeros(r.RULES)
-    network: Any = agent.online
-    given = {
-        r.GAMMA: config.gamma,
-        r.LAM: config.lam,
-        r.REWARD_SCALE: config.reward_scale,
-        r.OBS_SCALE: network.scale,
-        r.CLIP: config.clip,
-        r.VALUE_CLIP: config.value_clip or np.inf,
-        r.VALUE_WEIGHT: config.value_weight,
-        r.ENTROPY: config.entropy,
-        r.CLIP_NORM: config.clip_norm or np.inf,
-        r.ADAM_EPS: config.adam_eps,
-        r.TARGET_KL: config.target_kl or np.inf,
-        r.NORM_CLIP: norm.clip if norm else 0.0,
-        r.NORM_EPS: norm.epsilon if norm else 0.0,
-    }
-    for place, number in given.items():
-        rule[place.value] = number
-    rule[r.LR.value : r.LR.value + 4] = as_numbers(config.lr)
-    return rule
 
 
 def net_shape(network: Any, config: Any, precision: str) -> NetShape:
@@ -100,7 +54,7 @@ def net_shape(network: Any, config: Any, precision: str) -> NetShape:
     return NetShape.of(sizes, config.net.activation, PRECISIONS[precision])
 
 
-def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
+def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
     """What the kernels are compiled for."""
     agent, rollout, envs = seed
     config, actions, online = agent.config, agent.actions, agent.online
@@ -115,7 +69,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
     masked = rollout.mask.shape[-1] > 0
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
-    return Shape(
+    return PPOShape(
         task=task,
         sources=task.sources,
         state_width=envs.states.shape[1],
@@ -151,60 +105,85 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     )
 
 
-def room_of(seed: Seed, s: Shape) -> Room:
-    """Type and shape of what the device holds of a seed."""
-    held = {name: getattr(seed.rollout, name) for name in OF_ROLLOUT}
-    held |= {name: getattr(seed.envs, own) for name, own in OF_ENVS.items()}
-    obs, t, b = s.task.obs, s.horizon, s.envs
-    single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
-    return {name: (array.dtype, array.shape) for name, array in held.items()} | {
-        "block": (single, tuple(seed.agent.block.shape)),
-        "count": (whole, (2,)),
-        "clock": (whole, (s.blocks, 2)),
-        "noted": (whole, (s.blocks,)),
-        "ended": (double, (s.blocks, s.told, 4)),
-        "empty": (whole, (s.blocks, 2)),
-        "sums": (double, (7,)),
-        "norm_count": (whole, ()),
-        "norm": (double, (3, obs)),
-        "obs": (single, (t + 1, b, obs)),
-        "final": (single, (t, b, obs)),
-        "value": (single, (t + 1, b)),
-        "advantage": (single, (t, b)),
-        "target": (single, (t, b)),
-        "order": (np.dtype("int32"), (s.epochs, t * b)),
-        "moments": (double, (-(-b // s.columns), 2)),
-        "partial": (single, (s.parts, s.parameters)),
-        "squares": (single, (s.stretches,)),
-        "said": (single, (s.parts, 5)),
-        "going": (np.dtype("int32"), (s.epochs + 1,)),
-        "moved": (double, (s.epochs,)),
-    }
-
-
 class ResidentPolicies(DeviceSeeds):
     """All seeds of a launch, some programs each."""
+
+    Arrays, purposes = PPOArrays, DRAWS
+    of_memory = (
+        "mask",
+        "chosen",
+        "real",
+        "log_p",
+        "next_value",
+        "reward",
+        "discount",
+        "boundary",
+        "weight",
+    )
 
     def __init__(
         self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32", of: int = 0
     ) -> None:
         """`of`: as many seeds share the device, these by default."""
-        self.shape = shape_of(seeds[0], of or len(seeds), precision if device != "cpu" else "ieee")
-        super().__init__(seeds, device, self.shape.task)
+        precision = precision if device != "cpu" else "ieee"
+        super().__init__(seeds, device, shape_of(seeds[0], of or len(seeds), precision))
         self.row = self.valued = 0  # of the rollout: steps that are there, and those with values
         self.graph: Any = None  # of a whole phase
-        agents, rollouts, envs = zip(*self.seeds, strict=True)
-        self.held = {
-            **{name: [getattr(each, name) for each in rollouts] for name in OF_ROLLOUT},
-            **{name: [getattr(each, own) for each in envs] for name, own in OF_ENVS.items()},
+
+    @staticmethod
+    def rules(agent: PPOAgent) -> np.ndarray:
+        config, norm, rule = agent.config, agent.norm, np.zeros(r.RULES)
+        network: Any = agent.online
+        numbers = {
+            r.GAMMA: config.gamma,
+            r.LAM: config.lam,
+            r.REWARD_SCALE: config.reward_scale,
+            r.OBS_SCALE: network.scale,
+            r.CLIP: config.clip,
+            r.VALUE_CLIP: config.value_clip or np.inf,
+            r.VALUE_WEIGHT: config.value_weight,
+            r.ENTROPY: config.entropy,
+            r.CLIP_NORM: config.clip_norm or np.inf,
+            r.ADAM_EPS: config.adam_eps,
+            r.TARGET_KL: config.target_kl or np.inf,
+            r.NORM_CLIP: norm.clip if norm else 0.0,
+            r.NORM_EPS: norm.epsilon if norm else 0.0,
         }
-        keys = [[agent.keys[purpose] for purpose in DRAWS] for agent in agents]
-        self.arrays = Arrays(
-            **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
-            rules=torch.from_numpy(rules(agents[0])).to(device),
-            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
-            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
-        )
+        for place, number in numbers.items():
+            rule[place.value] = number
+        rule[r.LR.value : r.LR.value + 4] = as_numbers(config.lr)
+        return rule
+
+    @classmethod
+    def sizes_of(cls, seed: Seed, shape: PPOShape) -> Room:
+        s, obs, t, b = shape, shape.task.obs, shape.horizon, shape.envs
+        single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
+        return {
+            "count": (whole, (2,)),
+            "clock": (whole, (s.blocks, 2)),
+            "noted": (whole, (s.blocks,)),
+            "ended": (double, (s.blocks, s.told, 4)),
+            "empty": (whole, (s.blocks, 2)),
+            "sums": (double, (7,)),
+            "norm_count": (whole, ()),
+            "norm": (double, (3, obs)),
+            "obs": (single, (t + 1, b, obs)),
+            "final": (single, (t, b, obs)),
+            "value": (single, (t + 1, b)),
+            "advantage": (single, (t, b)),
+            "target": (single, (t, b)),
+            "order": (np.dtype("int32"), (s.epochs, t * b)),
+            "moments": (double, (-(-b // s.columns), 2)),
+            "partial": (single, (s.parts, s.parameters)),
+            "squares": (single, (s.stretches,)),
+            "said": (single, (s.parts, 5)),
+            "going": (np.dtype("int32"), (s.epochs + 1,)),
+            "moved": (double, (s.epochs,)),
+        }
+
+    @classmethod
+    def bytes_each(cls, seed: Seed) -> int:
+        return cls.bytes_of(seed, shape_of(seed, 1, "fp32"))
 
     def warm_up(self) -> None:
         """Compiles the kernels and records a phase. What they do to empty arrays is forgotten, here
@@ -220,13 +199,13 @@ class ResidentPolicies(DeviceSeeds):
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
-        self.send_held()
+        self.send_copies()
         a = self.arrays
         for name in WITH_NEXT:
             rows = [getattr(rollout, name) for _, rollout, _ in self.seeds]
             getattr(a, name)[:, :-1] = torch.from_numpy(np.stack(rows)).to(self.device)
         a.count.copy_(torch.from_numpy(np.stack([agent.count for agent, _, _ in self.seeds])))
-        self.row = self.valued = int(self.seeds[0].rollout.count[0])
+        self.row = self.valued = int(self.seeds[0].memory.count[0])
         a.clock[..., 0] = self.row
         a.clock[..., 1] = torch.tensor(rounds, device=self.device)[:, None]
         a.noted.zero_()
@@ -240,7 +219,7 @@ class ResidentPolicies(DeviceSeeds):
         """What the seeds hold on the host becomes what it is on the device."""
         self.find_values()
         self.fetch_networks()
-        self.fetch_held()
+        self.fetch_copies()
         for name in WITH_NEXT:
             own = getattr(self.arrays, name)[:, :-1].cpu().numpy()
             for (_, rollout, _), rows in zip(self.seeds, own, strict=True):

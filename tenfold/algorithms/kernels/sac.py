@@ -19,10 +19,8 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
-    FusedActorCritic,
     Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -36,11 +34,11 @@ from tenfold.algorithms.kernels.actor_critic import (
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.sac.agent import SACAgent
-from tenfold.algorithms.sac.config import Auto
+from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
+from tenfold.algorithms.sac import SACAgent
+from tenfold.algorithms.sac_settings import Auto
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
-from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.fused import (
     DISCOUNT,
     ERROR,
@@ -50,8 +48,9 @@ from tenfold.engines.fused import (
     WHOLE,
     WHOLE_SCHEDULE,
     many_rounds,
-    one_round,
+    replay_round,
 )
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import polyak_numba
@@ -133,8 +132,9 @@ def learn_options(table):
 
 
 @kernel(inline="always")
-def update(table, m_obs, m_action):
+def update(table, memory):
     """One gradient update, as the plain engine does it."""
+    m_obs, m_action = memory
     a = open_table(table)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
@@ -182,8 +182,9 @@ def choose_actions(table, action, obs):
 
 
 @kernel(inline="always")
-def act(table, action, obs):
+def act(table, acting):
     """The same; also as the environments take them."""
+    action, obs = acting
     choose_actions(table, action, obs)
     scale_actions(table, action)
     return -1
@@ -192,7 +193,7 @@ def act(table, action, obs):
 @kernel
 def sac_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
@@ -202,7 +203,7 @@ def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_f
     return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, given)
 
 
-class FusedSAC(FusedActorCritic, ActorCriticEngine):
+class FusedSAC(FusedActorCritic, OffPolicyEngine):
     """Runs rounds of soft actor-critic by one call each."""
 
     choose = staticmethod(choose_actions)

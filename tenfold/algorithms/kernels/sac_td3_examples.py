@@ -9,15 +9,15 @@ import numpy as np
 
 from tenfold.algorithms.kernels.sac import FusedSAC
 from tenfold.algorithms.kernels.td3 import FusedTD3
-from tenfold.algorithms.sac.agent import SACAgent
-from tenfold.algorithms.sac.config import SAC
-from tenfold.algorithms.td3.agent import TD3Agent
-from tenfold.algorithms.td3.config import TD3
+from tenfold.algorithms.sac import SACAgent
+from tenfold.algorithms.sac_settings import SAC
+from tenfold.algorithms.td3 import TD3Agent
+from tenfold.algorithms.td3_settings import TD3
 from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
-from tenfold.engines.actor_critic import ActorCriticEngine
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.engines.plain import Lanes
 
 LANES, TURNS, OPTIONS = 2, 90, 3
@@ -53,7 +53,7 @@ def engine_examples(*special: Case) -> Any:
     return yield_cases
 
 
-def filled_engine(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> ActorCriticEngine:
+def filled_engine(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> OffPolicyEngine:
     """An engine whose memory holds random transitions. `agent` and `config` are classes."""
     features, reals, options = case
     layout = observation_layout(gym.spaces.Box(-np.inf, np.inf, (features,)), "an example")
@@ -97,7 +97,7 @@ def acting_outcome(
     kind: Any, agent: Any, config: Any, case: Case, seed: int, fused: bool
 ) -> np.ndarray:
     """The actions of an actor in ten rounds, before and after learning starts."""
-    engine = filled_engine(ActorCriticEngine, agent, config, case, seed)
+    engine = filled_engine(OffPolicyEngine, agent, config, case, seed)
     acting, rows = engine.agent.for_actor(1), engine.envs.obs
     explore = kind.acting(acting, len(rows)) if fused else acting.explore
     return np.array([explore(rows, rounds, rounds).copy() for rounds in range(10)])
@@ -114,7 +114,7 @@ SAC_OPTIONS = (
 
 
 def sac_plain_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
-    return outcome(ActorCriticEngine, SACAgent, SAC, (features, reals, options), seed)
+    return outcome(OffPolicyEngine, SACAgent, SAC, (features, reals, options), seed)
 
 
 @pair(
@@ -151,7 +151,7 @@ TD3_OPTIONS = (
 
 
 def td3_plain_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
-    return outcome(ActorCriticEngine, TD3Agent, TD3, (features, reals, options), seed)
+    return outcome(OffPolicyEngine, TD3Agent, TD3, (features, reals, options), seed)
 
 
 @pair(

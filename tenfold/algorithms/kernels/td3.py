@@ -13,10 +13,8 @@ from tenfold.algorithms.kernels.actor_critic import (
     NEXT_POLICY,
     NOW,
     RANDOM,
-    FusedActorCritic,
     Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -28,10 +26,10 @@ from tenfold.algorithms.kernels.actor_critic import (
     scale_actions,
     through_critic,
 )
-from tenfold.algorithms.td3.agent import TD3Agent
+from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
+from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
-from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.fused import (
     DISCOUNT,
     ERROR,
@@ -41,8 +39,9 @@ from tenfold.engines.fused import (
     WHOLE,
     WHOLE_SCHEDULE,
     many_rounds,
-    one_round,
+    replay_round,
 )
+from tenfold.engines.off_policy import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import polyak_numba
@@ -104,8 +103,9 @@ def learn_policy(table):
 
 
 @kernel(inline="always")
-def update(table, m_obs, m_action):
+def update(table, memory):
     """One gradient update, as the plain engine does it."""
+    m_obs, m_action = memory
     a = open_table(table)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
@@ -145,8 +145,9 @@ def choose_actions(table, action, obs):
 
 
 @kernel(inline="always")
-def act(table, action, obs):
+def act(table, acting):
     """The same; also as the environments take them."""
+    action, obs = acting
     choose_actions(table, action, obs)
     scale_actions(table, action)
     return -1
@@ -155,7 +156,7 @@ def act(table, action, obs):
 @kernel
 def td3_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return one_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
@@ -165,7 +166,7 @@ def td3_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_f
     return many_rounds(play_all, (action, lanes), td3_round, WHOLE, most, given)
 
 
-class FusedTD3(FusedActorCritic, ActorCriticEngine):
+class FusedTD3(FusedActorCritic, OffPolicyEngine):
     """Runs rounds of the twin delayed deterministic policy gradient by one call each."""
 
     choose = staticmethod(choose_actions)

@@ -73,15 +73,15 @@ class Durotaxis(Domain):
 
         return tables_folder(played) / "colony.gif"
 
-    def lines(self, found: dict[str, Any]) -> list[str]:
+    def lines(self, results: dict[str, Any]) -> list[str]:
         from tenfold.domains.durotaxis.evaluation import lines
 
-        return lines(found)
+        return lines(results)
 
-    def member_words(self, found: dict[str, Any]) -> str:
-        steps = found["steps_to_goal"]
+    def member_words(self, results: dict[str, Any]) -> str:
+        steps = results["steps_to_goal"]
         goal = "" if steps is None else f", {steps:.1f} steps to the goal"
-        return f"   success {found['success_rate']:.1%}{goal}"
+        return f"   success {results['success_rate']:.1%}{goal}"
 
     def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
         from tenfold.domains.durotaxis.evaluation import lines_of_seeds

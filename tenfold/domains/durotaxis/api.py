@@ -192,8 +192,8 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
 class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
     """E colonies that step together. Observations are {"colony": [E, G], "graph": a tuple of E
     graphs}; where an episode ended `info` has its true last observation as `final_obs`, its
-    `ending` and its `success`, and the next one has begun. Beside every key of `info` stands which
-    colonies it is said of, `_success` for `success`, as Gymnasium's vectors do it."""
+    `ending` and its `success`, and the next one has begun. As in
+    Gymnasium's vector environments, `_success` says for which colonies `success` is set."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 

@@ -1,4 +1,4 @@
-"""Policies that nobody trained, on E colonies at once: random, a constant action, and one that
+"""Untrained policies as baselines, on E colonies at once: random, a constant action, and one that
 steers by the local gradient.
 
 A policy takes the environments and the step's number and gives actions [E, 5]. `play` counts

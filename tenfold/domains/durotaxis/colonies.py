@@ -211,10 +211,10 @@ class DurotaxisEnvironments(Environments):
             np.zeros((num_envs, 4)),
             np.zeros(num_envs, np.int64),
         )
-        self.held = {"episode": self.episode, "ret": self.ret} | self.colonies._asdict()
+        self.state_arrays = {"episode": self.episode, "ret": self.ret} | self.colonies._asdict()
         self.streams = np.zeros(num_envs, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (
+        self.step_arrays = (
             self.rules,
             self.colonies,
             self.scratch,
@@ -255,7 +255,16 @@ class DurotaxisEnvironments(Environments):
         nothing has moved then."""
         self.begin_rounds()
         self.set_actions(actions)
-        self.end_rounds(play_all(*self.lanes))
+        ended = play_all(*self.step_arrays)
+        if ended > 0:
+            self.finished = [
+                Episode(int(i), ret, int(length), success=ending == GOAL)
+                for i, ret, length, ending in self.last[:ended].tolist()
+            ]
+        elif ended < 0:
+            i, j = divmod(-1 - ended, self.setting.max_nodes)
+            why = masked_choice_message(j, float(self.action[i, j]), self.options[i])
+            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def set_actions(self, actions: np.ndarray) -> None:
         choices, columns = self.choices, self.choices + len(self.low)
@@ -271,18 +280,6 @@ class DurotaxisEnvironments(Environments):
             raise EnvironmentFault(
                 f"{self.place(i, later=1)}: the action is not a number everywhere."
             )
-
-    def end_rounds(self, ended: int) -> None:
-        """Notes what `play_all` said of the last step."""
-        if ended > 0:
-            self.finished = [
-                Episode(int(i), ret, int(length), success=ending == GOAL)
-                for i, ret, length, ending in self.last[:ended].tolist()
-            ]
-        elif ended < 0:
-            i, j = divmod(-1 - ended, self.setting.max_nodes)
-            why = masked_choice_message(j, self.action[i, j], self.options[i])
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def state(self) -> dict[str, np.ndarray]:
         return super().state() | {"grid": self.rules.grid.copy()}

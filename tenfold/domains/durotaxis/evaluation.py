@@ -1,5 +1,5 @@
-"""How a colony's policy does, on its own substrates and on others: successes beside policies that
-nobody trained, every episode's trajectory as tables and pictures."""
+"""Evaluates a colony's policy, on the substrates it was trained on or others: success rates
+compared with untrained and scripted policies, trajectories as tables and pictures."""
 
 import json
 import re
@@ -24,12 +24,12 @@ from tenfold.domains.durotaxis.substrate import Extent, Ground, SubstrateKind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
-from tenfold.evaluation.evaluate import Played
+from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.evaluation.player import Score
 from tenfold.runs.charts import as_png, new_figure
-from tenfold.runs.files import replace_file
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 from tenfold.runs.page import Section, image, paragraph, table
-from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
+from tenfold.runs.storage import replace_file
 
 # far to the right, the population kept: the best constant action on monotone substrates
 STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)
@@ -38,12 +38,12 @@ PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
 
 
-def deployment_name(played: Played) -> str:
+def deployment_name(played: EvaluatedRun) -> str:
     """Where it was tried."""
     return Deployment.of(played.options).description
 
 
-def tables_folder(played: Played) -> Path:
+def tables_folder(played: EvaluatedRun) -> Path:
     """The folder of tables and pictures: one for every checkpoint, place, seed and number of
     episodes, so that none are written over those of another."""
     name = (
@@ -53,8 +53,8 @@ def tables_folder(played: Played) -> Path:
     return played.path / "eval" / re.sub(r"[^\w.]+", "-", name).strip("-.")
 
 
-def evaluate(played: Played) -> dict[str, Any]:
-    """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
+def evaluate(played: EvaluatedRun) -> dict[str, Any]:
+    """Successes and steps to the goal, compared with the untrained policy and with scripted ones,
     which several seeds share; with the trajectory of every episode into the folder of tables."""
     score, folder = played.score, tables_folder(played)
     trajectories = [info["trajectory"] for info in score.infos if "trajectory" in info]
@@ -97,7 +97,7 @@ def evaluate(played: Played) -> dict[str, Any]:
     return result
 
 
-def evaluation_metadata(played: Played) -> dict[str, Any]:
+def evaluation_metadata(played: EvaluatedRun) -> dict[str, Any]:
     """What was evaluated."""
     setting = read_setting(**split_name(played.env)[1])
     return {
@@ -162,7 +162,7 @@ def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[str]) -> Any:
+def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: list[str]) -> Any:
     """The centroid's path through the first episodes, each on its own substrate; all by one scale
     of colours."""
     from matplotlib.cm import ScalarMappable
@@ -242,14 +242,12 @@ def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
 
 
 def success_lines(result: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
-    """Successes of the trained policy and of those that it must be better than, and over how many
-    episodes each."""
+    """Success rates of the trained policy and of the baselines, and over how many episodes."""
     lines = ["  reached the goal"]
-    for name, own in {"trained": result, **others}.items():
-        steps = "" if own["steps_to_goal"] is None else f"{own['steps_to_goal']:6.1f} steps"
-        lines.append(
-            f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes"
-        )
+    for name, score in {"trained": result, **others}.items():
+        steps = "" if score["steps_to_goal"] is None else f"{score['steps_to_goal']:6.1f} steps"
+        rate, episodes = score["success_rate"], score["episodes"]
+        lines.append(f"    {name:<10}{rate:7.1%}   {steps:<14} of {episodes} episodes")
     return lines
 
 
@@ -282,8 +280,8 @@ def sections(path: Path) -> list[Section]:
 
 
 def evaluation_section(drawn: Path) -> Section:
-    """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one
-    for the run's result."""
+    """One evaluation. Its title names the checkpoint, so that an early one is not mistaken for the
+    run's result."""
     try:
         result = read_json(drawn.parent / "episodes.json", EPISODES_JSON, AGAIN)
     except UserError as error:

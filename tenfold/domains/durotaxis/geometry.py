@@ -98,7 +98,7 @@ def hops_reference(start: int, up: list[int], children: list[list[int]]) -> list
 
 @kernel
 def cut(n, up):
-    """The first n nodes as one tree: those whose ancestors are cut off hang on the first that has
+    """The first n nodes as one tree: those whose ancestors are cut off attach to the first that has
     none."""
     root = -1
     for j in range(n):

@@ -239,7 +239,7 @@ def legal(mask: np.ndarray | None, actions: np.ndarray) -> np.ndarray:
 def play(
     envs: DurotaxisEnvironments, actions: np.ndarray, step: Callable[[np.ndarray], None]
 ) -> tuple[np.ndarray, ...]:
-    """Plays actions [T, E, …], episode after episode. Of each step: what is seen, the true last
+    """Plays actions [T, E, …], episode after episode. Of each step: observations, the true last
     observation where an episode ended, components, endings, ids and parents."""
     c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
     steps = []

@@ -240,7 +240,7 @@ def advance(rules, c, i, action, scratch, component):
         mean += stiff[j]
         least, most = min(least, stiff[j]), max(most, stiff[j])
         age[j] += 1
-    # on ground that is the same everywhere rounding would put it beside
+    # where all intensities are equal, rounding would put the mean beside them
     mean = min(max(mean / n, least), most)
     if rules.by_node:
         for j in range(n):
@@ -272,8 +272,8 @@ def advance(rules, c, i, action, scratch, component):
 
 @kernel
 def judge(rules, c, i, up, component):
-    """The ending of the step taken, and the components of its reward that hang on the colony as it
-    is now."""
+    """The ending of this step, and those components of its reward that depend on the colony after
+    it."""
     n, x, y = c.nodes[i], c.x[i], c.y[i]
     if n == 0:
         component[9] = -1.0

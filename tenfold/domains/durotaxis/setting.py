@@ -1,5 +1,4 @@
-"""What a colony's world can be told: its settings, its reward components, its actions, its
-arrays."""
+"""Settings, reward components, actions and arrays of a colony's world."""
 
 import math
 from collections.abc import Mapping

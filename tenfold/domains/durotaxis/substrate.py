@@ -150,7 +150,7 @@ def own_substrate(substrate: Any, size: Any) -> Substrate:
     try:
         grid = np.asarray(substrate)
     except Exception as error:
-        # lists of lists may be of any shape, and other packages' arrays complain as they like
+        # lists of lists may have any shape, and other packages' arrays raise what they want
         raise EnvironmentFault(f"The substrate is no array of numbers: {shown(error)}.") from None
     return grid_substrate(grid, size)
 

@@ -19,7 +19,7 @@ HEAT = np.array(
 NODE, NEWBORN, EDGE = (250, 250, 250), (255, 176, 64), (210, 210, 210)
 HULL, TRAIL, GOAL = (150, 200, 255), (255, 90, 90), (255, 255, 255)
 LEVELS = 200  # colours of a heat map: with those of the drawing they fit a GIF's palette of 256
-# `reward` is the weighted sum of the components, which stand beside it without their weights
+# `reward` is the weighted sum of the components; their own columns are without weights
 TRAJECTORY = (
     "step",
     "nodes",
@@ -51,7 +51,7 @@ def field(rules: ColonyParams, c: Colonies, i: int) -> np.ndarray:
 
 
 def brightness(intensity: np.ndarray) -> np.ndarray:
-    """0 … 1, logarithmic, so that soft ground can be told from softer."""
+    """0 … 1, logarithmic, so that differences between soft places are visible."""
     return np.log1p(intensity) / max(float(np.log1p(intensity.max())), 1e-12)
 
 

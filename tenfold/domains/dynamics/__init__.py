@@ -4,14 +4,13 @@ config              settings of the model, of the planner, of the agent
 field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
-missing             values that were not observed
+missing             values that were not observed; states from single observations
 latent              the model: encoder, dynamics, decoder
 coordinates         units of what is observed; true and standard coordinates
 sessions            sessions that share one hidden state
 elbo                the evidence bound of sequences, with and without gaps
 belief              the belief of the hidden state; forecasts, R², ARX
 prediction_error    beliefs that follow readings, and derivatives of their predictions
-gauss_newton        the dynamics whose predictions err least
 closed_form         the fit of dynamics that are linear in their weights
 training            the window of latest steps; gradient steps up the bound
 paths               planned paths of dynamics on features, compiled

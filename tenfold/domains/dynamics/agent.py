@@ -1,5 +1,5 @@
-"""An agent that identifies a hidden dynamical system: it plans the experiment that tells most about
-the dynamics, acts, corrects its belief by what it sees, and trains its model.
+"""An agent that identifies a hidden dynamical system: it plans the most informative experiment,
+acts, corrects its belief by observations, and trains its model.
 
 M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
 Observations, actions and time come and go in the units that they have outside; model, belief and
@@ -14,13 +14,14 @@ import torch
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.dynamics.belief import Belief
-from tenfold.domains.dynamics.closed_form import read_alone, refit
+from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import change, move, restate
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.missing import (
     carried_on,
     mean_seen,
+    read_alone,
     stacked_factors,
     surely_read,
     unread,
@@ -60,7 +61,7 @@ class ExplorerAgent(IdentifiedSystem):
             name: torch.from_numpy(rows.astype(np.float32)) for name, rows in self.batch.items()
         }
         self.streams = [key(seed, Purpose.ACTION) for seed in seeds]
-        self.seen = np.zeros((self.members, observations))  # the last observation
+        self.last_obs = np.zeros((self.members, observations))  # the last observation
         self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
         self.observed = False  # whether there was one
@@ -70,8 +71,6 @@ class ExplorerAgent(IdentifiedSystem):
     @property
     def updates(self) -> int:
         return self.training.updates
-
-    # units
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
         """Actions are within low and high [A]; nothing is planned yet."""
@@ -84,16 +83,16 @@ class ExplorerAgent(IdentifiedSystem):
         )
 
     def learn_units(self, step: int) -> None:
-        """Takes the units from the window as soon as something can be learned, and again whenever
-        there is much more to take them from."""
+        """Takes the units from the window as soon as training can start, and again whenever the
+        window has grown much."""
         rows = self.window.written
         if step >= self.config.learning_starts and self.ready and self.units.outgrown(rows):
             self.take_units(rows)
 
     @torch.no_grad()
     def take_units(self, rows: int) -> None:
-        """From the window. What has been learned is said in the new units; what was believed before
-        anything was is forgotten."""
+        """From the window. Weights are converted to the new units; a belief from before any
+        training is discarded."""
         if not self.units.free:
             if self.config.model.missing:
                 self.take_factors()
@@ -101,9 +100,9 @@ class ExplorerAgent(IdentifiedSystem):
             return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
-        seen = self.window.obs[:, self.window.rows()]
-        old = self.units.take(seen, rows)
-        if self.config.model.missing and np.isnan(seen).any():
+        rows_obs = self.window.obs[:, self.window.rows()]
+        old = self.units.take(rows_obs, rows)
+        if self.config.model.missing and np.isnan(rows_obs).any():
             self.take_factors()
         for m in range(self.members) if known else ():
             to = change(m, old, self.units.channels)
@@ -111,18 +110,18 @@ class ExplorerAgent(IdentifiedSystem):
             if variance is not None:
                 move(self.online, self.belief, m, to, variance[m])
         if self.config.model.decoder == "identity":
-            self.maps = self.own
-            self.planning.aim(self.own)
+            self.maps = self.output_maps
+            self.planning.aim(self.output_maps)
         if not known:
             self.belief.correct(
-                self.inner(self.seen),
+                self.inner(self.last_obs),
                 torch.ones(self.members, dtype=torch.bool, device=self.device),
             )
         elif variance is not None and self.config.model.dynamics != "mlp":
             self.refit()  # its features are elsewhere now
 
     def take_factors(self) -> None:
-        """What the values seen in a row say of those that are missing, from the window."""
+        """Fits the factors that estimate missing values in a row to the window."""
         y = self.inner(self.window.obs[:, self.window.rows()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
         self.online.fill.learn(stacked_factors(y.cpu().double().numpy(), bool(self.sessions)))
@@ -133,8 +132,10 @@ class ExplorerAgent(IdentifiedSystem):
         """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the
         first one of an episode."""
         self.units.require_counts(y)
-        self.seen[:], self.begins, self.observed = y, np.array(begins, np.bool_), True
-        self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
+        self.last_obs[:], self.begins, self.observed = y, np.array(begins, np.bool_), True
+        self.belief.correct(
+            self.inner(self.last_obs), torch.from_numpy(self.begins).to(self.device)
+        )
 
     def choose(self, step: int) -> np.ndarray:
         """Actions [M, A] for the last observation, by the planner; at random before there was
@@ -176,14 +177,14 @@ class ExplorerAgent(IdentifiedSystem):
         [M, A]. The belief is corrected and goes on from call to call; `begin` starts an episode.
         Nothing is trained."""
         y = np.asarray(obs, np.float64)
-        if y.shape not in (self.seen.shape, *[self.seen.shape[1:]] * (self.members == 1)):
+        if y.shape not in (self.last_obs.shape, *[self.last_obs.shape[1:]] * (self.members == 1)):
             raise ValueError(
-                f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
+                f"An observation {y.shape} does not fit: give [{self.last_obs.shape[1]}]"
                 f"{f' of each of {self.members} members' if self.members > 1 else ''}."
             )
         if np.isinf(y).any() or (np.isnan(y).any() and not self.config.model.missing):
             raise ValueError("The observation has a number that is not finite.")
-        self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
+        self.observe(y.reshape(self.last_obs.shape), np.full(self.members, self.fresh))
         action = self.decide(self.acted)
         self.expect(action)
         self.fresh, self.acted = False, self.acted + 1
@@ -197,11 +198,11 @@ class ExplorerAgent(IdentifiedSystem):
 
     def remember(self, action: np.ndarray) -> None:
         """Puts the last observation and the action that follows it into the window."""
-        self.window.append(self.seen, action, self.begins)
+        self.window.append(self.last_obs, action, self.begins)
         self.expect(action)
 
     def expect(self, action: np.ndarray) -> None:
-        """Counts what a step with this action tells, and predicts."""
+        """Adds the information of a step with this action, and predicts the belief."""
         inside = self.inner_actions(action)
         if self.units.known:
             self.planning.visit(self.belief.mean.cpu().numpy(), inside.cpu().numpy())
@@ -215,7 +216,7 @@ class ExplorerAgent(IdentifiedSystem):
         return self.window.ready
 
     def due(self, step: int) -> int:
-        """How many gradient steps follow environment step `step`."""
+        """The number of gradient steps after environment step `step`."""
         config = self.config
         if step < config.learning_starts or not self.ready:
             return 0
@@ -230,10 +231,10 @@ class ExplorerAgent(IdentifiedSystem):
         self.rows["y"].copy_(torch.from_numpy(self.units.observations_in(self.batch["y"])))
         self.rows["a"].copy_(torch.from_numpy(self.units.actions_in(self.batch["a"])))
         rows = self.staging.send(self.rows)
-        parts = update(
+        terms = update(
             self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm
         )
-        likelihood, divergence = (part.mean() / self.config.length for part in parts)
+        likelihood, divergence = (term.mean() / self.config.length for term in terms)
         likelihood = likelihood + float(self.units.log_density_of(self.batch["y"]).mean())
         self.sums += torch.stack(
             (likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood))
@@ -243,7 +244,7 @@ class ExplorerAgent(IdentifiedSystem):
 
     def refit_due(self, step: int) -> bool:
         config = self.config
-        # which has no fixed features: it learns by gradients alone
+        # an mlp has no fixed features: it learns by gradients alone
         if not config.refit or (config.model.dynamics == "mlp" and not self.sessions):
             return False
         return step >= config.learning_starts and step % config.refit == 0
@@ -280,12 +281,14 @@ class ExplorerAgent(IdentifiedSystem):
             self.inner(self.window.obs[:, rows]),
             torch.from_numpy(self.window.first[:, rows]).to(self.device),
         )
-        found = self.online.posterior(y.unsqueeze(2), is_reset=first.unsqueeze(2))[:2]
-        mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
+        posterior = self.online.posterior(y.unsqueeze(2), is_reset=first.unsqueeze(2))[:2]
+        mean, variance = (part[:, :, 0].cpu().double().numpy() for part in posterior)
         if self.config.model.missing:  # nothing new is known where nothing was seen
             gone = unread(self.window.obs[:, rows])
             for part in (mean, variance):
-                part[:] = [carried_on(own, none) for own, none in zip(part, gone, strict=True)]
+                part[:] = [
+                    carried_on(values, none) for values, none in zip(part, gone, strict=True)
+                ]
         return rows, mean, variance
 
     def rows_read(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -293,8 +296,8 @@ class ExplorerAgent(IdentifiedSystem):
         all, where nothing is missing."""
         if not self.config.model.missing:
             return np.ones(variance.shape[:2], np.bool_)
-        seen = zip(self.window.obs[:, rows], variance, strict=True)
-        return np.stack([surely_read(y, unsure) for y, unsure in seen])
+        pairs = zip(self.window.obs[:, rows], variance, strict=True)
+        return np.stack([surely_read(y, unsure) for y, unsure in pairs])
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""
@@ -316,32 +319,32 @@ class ExplorerAgent(IdentifiedSystem):
         """Everything that decides what comes next."""
         nested = {
             f"{part}.{name}": value
-            for part, owner in self.parts.items()
+            for part, owner in self.components.items()
             for name, value in owner.state().items()
         }
-        own = {"seen": self.seen, "begins": self.begins, "sums": self.sums}
-        return self.policy_state() | nested | own
+        latest = {"seen": self.last_obs, "begins": self.begins, "sums": self.sums}
+        return self.policy_state() | nested | latest
 
     @property
-    def parts(self) -> dict[str, Any]:
-        """What has a state of its own, by name."""
-        planning = {f"planning.{name}": part for name, part in self.planning.parts.items()}
-        own = {"training": self.training, "belief": self.belief, "window": self.window}
-        return own | planning
+    def components(self) -> dict[str, Any]:
+        """The objects with a state to save, by name."""
+        planning = {f"planning.{name}": part for name, part in self.planning.components.items()}
+        components = {"training": self.training, "belief": self.belief, "window": self.window}
+        return components | planning
 
     def load_policy(self, state: dict[str, Any]) -> None:
-        """What questions need, of a checkpoint that may hold more."""
+        """Loads the part of a checkpoint that is needed to answer questions."""
         self.load_state(state)
 
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
         self.load_model(state)
         self.bound(self.units.low, self.units.high)
-        self.planning.aim(self.own)
+        self.planning.aim(self.output_maps)
         if "seen" not in state:
             return
-        for name, part in self.parts.items():
+        for name, part in self.components.items():
             part.load_state(part_of(state, name))
-        self.seen[:] = array_of(state["seen"])
+        self.last_obs[:] = array_of(state["seen"])
         self.begins = array_of(state["begins"]).astype(np.bool_)
         self.sums.copy_(torch.as_tensor(state["sums"]))

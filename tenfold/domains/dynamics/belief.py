@@ -185,11 +185,11 @@ def r2_of_seen(predicted: np.ndarray, following: np.ndarray) -> np.ndarray:
     """1 − Σ (y − predicted)² / Σ (y − mean of y)² of forecasts [n, K, Y], over the observed values:
     [K]. Observations that do not vary have nothing to be explained: 0; a forecast that is not
     finite is worse than all others: WORST."""
-    seen = ~np.isnan(following)
-    known = np.where(seen, following, 0.0)
-    mean = known.sum((0, 1)) / np.maximum(seen.sum((0, 1)), 1)
+    observed = ~np.isnan(following)
+    known = np.where(observed, following, 0.0)
+    mean = known.sum((0, 1)) / np.maximum(observed.sum((0, 1)), 1)
     error, spread = (
-        np.square(np.where(seen, known - other, 0.0)).sum((0, 2)) for other in (predicted, mean)
+        np.square(np.where(observed, known - other, 0.0)).sum((0, 2)) for other in (predicted, mean)
     )
     r2 = np.where(spread > 0, 1 - error / np.where(spread > 0, spread, 1.0), 0.0)
     return np.nan_to_num(r2, nan=WORST, neginf=WORST)

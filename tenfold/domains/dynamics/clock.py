@@ -3,17 +3,16 @@
     a step is off by at most 0.1 %     it is taken as it is
     … by at most 25 %                  rows are moved to the moments of a regular clock
     n steps long, to 25 %              a gap of n − 1 rows
-    anything else                      what follows is an episode of its own
+    anything else                      a new episode begins
 
 A row is moved by the parabola through its neighbours. A straight line would do for the signal, but
 mixes the noise of two rows: w steps away its variance becomes 1 − 2w(1 − w) of what it was, and
-neighbours correlate by w(1 − w), which is what a filter tells readings from states by. Behind the
-parabola these are 1 − 3w²/2 and w². An action holds until the next one: it is
+neighbours correlate by w(1 − w), and by these a filter separates readings from states. With the
+parabola they are 1 − 3w²/2 and w². An action holds until the next one: it is
 averaged over the clock's step. Counts are of bins, and stay where they are.
 
-A gap in recordings without actions is filled by rows of which nothing was observed. Of the actions
-in a gap nobody knows anything: there, and where a gap is long, what follows is an episode of its
-own.
+A gap in recordings without actions is filled by rows without observations. With actions, which are
+unknown in a gap, and after a long gap a new episode begins.
 """
 
 from pathlib import Path
@@ -32,7 +31,7 @@ NEAR = 0.75  # steps between a moment and a row that is moved to it
 Episode = tuple[np.ndarray, np.ndarray]
 
 
-class Clock(NamedTuple):
+class RecordedClock(NamedTuple):
     """The time of a step, how far it may be off (as a share), and the largest and the usual
     deviation of a step from whole ones."""
 
@@ -64,7 +63,7 @@ def growing(path: Path, time: list[np.ndarray], lengths: list[int]) -> None:
             )
 
 
-def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
+def clock_of(path: Path, time: list[np.ndarray], same: float) -> RecordedClock | None:
     """Of times that grow; none where no episode has two. `same` is how far two values of dt may
     differ anyway."""
     steps = np.concatenate([np.diff(moments) for moments in time])
@@ -72,7 +71,7 @@ def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
         return None
     middle = float(np.median(steps))
     if (np.abs(steps - middle) <= EVEN * middle).all():
-        return Clock(float(steps.mean()), same, 0.0, 0.0)
+        return RecordedClock(float(steps.mean()), same, 0.0, 0.0)
     whole = whole_steps(steps, middle)
     odd = 1 - np.mean(whole > 0)
     if odd > MOST_ODD:
@@ -85,7 +84,7 @@ def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
     off = (steps[whole > 0] - whole[whole > 0] * dt) / dt
     usual = float(np.sqrt(np.square(off).mean()))
     slack = max(same, 4 * usual / np.sqrt(len(off)))
-    return Clock(dt, slack, float(np.abs(off).max()), usual)
+    return RecordedClock(dt, slack, float(np.abs(off).max()), usual)
 
 
 def whole_steps(steps: np.ndarray, dt: float) -> np.ndarray:
@@ -95,14 +94,14 @@ def whole_steps(steps: np.ndarray, dt: float) -> np.ndarray:
 
 
 def on_clock(
-    episodes: tuple[Episode, ...], time: list[np.ndarray], clock: Clock
+    episodes: tuple[Episode, ...], time: list[np.ndarray], clock: RecordedClock
 ) -> tuple[tuple[Episode, ...], tuple[str, ...]]:
     """Episodes with rows at the moments of a regular clock, and sentences about what was done."""
     if not clock.most:
         return episodes, ()
     counts = all(are_counts(y) for y, _ in episodes)
     move = clock.most > EVEN and not counts
-    found: list[Episode] = []
+    regular: list[Episode] = []
     rows_between = filled = cut = alone = 0
     for (y, a), moments in zip(episodes, time, strict=True):
         whole = whole_steps(np.diff(moments), clock.dt)
@@ -118,11 +117,11 @@ def on_clock(
                 rows_between + int((count - 1).sum()),
                 filled + int((count > 1).sum()),
             )
-            place = np.concatenate(([0], np.cumsum(count)))
+            slots = np.concatenate(([0], np.cumsum(count)))
             if move:
-                found.append(moved(y[rows], a[rows], moments[rows], place, clock.dt))
+                regular.append(moved(y[rows], a[rows], moments[rows], slots, clock.dt))
             else:
-                found.append(spread_out(y[rows], a[rows], place))
+                regular.append(spread_out(y[rows], a[rows], slots))
     notes = []
     if clock.most > EVEN:
         notes.append(
@@ -144,7 +143,7 @@ def on_clock(
             f"an episode begins after each of {cut:,} {'gaps' if cut > 1 else 'gap'} in time"
             + (f"; {alone:,} rows that stand alone between gaps are left out" if alone else "")
         )
-    return tuple(found), tuple(notes)
+    return tuple(regular), tuple(notes)
 
 
 def are_counts(y: np.ndarray) -> bool:
@@ -153,27 +152,30 @@ def are_counts(y: np.ndarray) -> bool:
     return bool((known >= 0).all() and (known == np.round(known)).all())
 
 
-def spread_out(y: np.ndarray, a: np.ndarray, place: np.ndarray) -> Episode:
+def spread_out(y: np.ndarray, a: np.ndarray, slots: np.ndarray) -> Episode:
     """Rows at their places, NaN between them. Actions in a gap are 0: there are none, or no gap."""
-    seen, done = np.full((place[-1] + 1, y.shape[1]), np.nan), np.zeros((place[-1] + 1, a.shape[1]))
-    seen[place], done[place] = y, a
-    return seen, done
+    observed, done = (
+        np.full((slots[-1] + 1, y.shape[1]), np.nan),
+        np.zeros((slots[-1] + 1, a.shape[1])),
+    )
+    observed[slots], done[slots] = y, a
+    return observed, done
 
 
-def moved(y: np.ndarray, a: np.ndarray, time: np.ndarray, place: np.ndarray, dt: float) -> Episode:
+def moved(y: np.ndarray, a: np.ndarray, time: np.ndarray, slots: np.ndarray, dt: float) -> Episode:
     """Rows at the moments of the clock that fits their times best."""
-    first = float(np.mean(time - place * dt))
+    first = float(np.mean(time - slots * dt))
     low = int(np.ceil((time[0] - first) / dt - LOOSE))
     high = int(np.floor((time[-1] - first) / dt + LOOSE))
     moments = first + dt * np.arange(low, high + 1)
     edges = np.concatenate((time, [time[-1] + 2 * dt]))
-    held = np.concatenate((np.zeros((1, a.shape[1])), np.cumsum(a * np.diff(edges)[:, None], 0)))
+    totals = np.concatenate((np.zeros((1, a.shape[1])), np.cumsum(a * np.diff(edges)[:, None], 0)))
 
     def until(when: np.ndarray) -> np.ndarray:
         """What actions add up to from the first row on; before it the first one holds."""
-        inside = [np.interp(when, edges, column) for column in held.T]
+        inside = [np.interp(when, edges, column) for column in totals.T]
         early = np.minimum(when - time[0], 0.0)
-        return np.stack(inside, -1) + early[:, None] * a[0] if a.shape[1] else held[: len(when)]
+        return np.stack(inside, -1) + early[:, None] * a[0] if a.shape[1] else totals[: len(when)]
 
     done = (
         (until(moments + dt) - until(moments)) / dt if a.shape[1] else np.zeros((len(moments), 0))
@@ -190,15 +192,15 @@ def by_parabolas(y: np.ndarray, time: np.ndarray, moments: np.ndarray, dt: float
     u = (moments - time[near])[:, None]
     last = len(time) - 1
 
-    def beside(step: int) -> tuple[np.ndarray, np.ndarray]:
+    def slope_to(step: int) -> tuple[np.ndarray, np.ndarray]:
         """Slope to the row on one side, NaN where there is none, and how far away that is."""
         other = np.clip(near + step, 0, last)
-        apart = (time[other] - time[near])[:, None]
-        there = (apart != 0) & (np.abs(apart) <= (1 + LOOSE + EVEN) * dt)
-        slope = (y[other] - y[near]) / np.where(apart == 0, 1.0, apart)
-        return np.where(there, slope, np.nan), np.abs(apart)
+        distance = (time[other] - time[near])[:, None]
+        near_by = (distance != 0) & (np.abs(distance) <= (1 + LOOSE + EVEN) * dt)
+        slope = (y[other] - y[near]) / np.where(distance == 0, 1.0, distance)
+        return np.where(near_by, slope, np.nan), np.abs(distance)
 
-    (before, back), (after, ahead) = beside(-1), beside(1)
+    (before, back), (after, ahead) = slope_to(-1), slope_to(1)
     whole = back + ahead
     bend = (after - before) / np.where(whole == 0, 1.0, whole)
     middle = (ahead * before + back * after) / np.where(whole == 0, 1.0, whole)

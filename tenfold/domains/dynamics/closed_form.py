@@ -8,61 +8,214 @@ differences of weights late; this finds both at once. The models of an ensemble 
 with other random weights (a Bayesian bootstrap), so that they differ where there is little data.
 Training continues from there by gradients, encoder and decoder included.
 
-b_t is the belief of the state before the step, not the encoder's reading. An encoder's error in z_t
-makes the step from there look longer or shorter: fitted to readings, a field seen through much
-noise pulls everything to the middle; and where actions were chosen by looking at z_t they correlate
-with its error (G came out 5 % too large on the limit cycle for an agent that plans). Beliefs err
-too, but not with anything that was known before the step (in a closed loop the error of predictions
-has to be least; Ljung, System Identification, 1999). A belief is the prediction from the one
-before, moved towards the reading:
+b_t is the belief of the state before the step, not the encoder's reading: fitted to readings, a
+field seen through much noise pulls everything to the middle; and where actions were chosen by
+looking at z_t they correlate with its error (G came out 5 % too large on the limit cycle for an
+agent that plans). Beliefs err too, but not with anything that was known before the step (in a
+closed loop the error of predictions has to be least; Ljung, System Identification, 1999). An error
+is in two surprises, of the step to t with a plus and of the step from t with a minus: while
+neighbouring surprises correlate negatively the share E of a surprise that is error is too small.
+Fit and share alternate.
 
-    b_t = z_t − e·(z_t − prediction)        e: the share of a surprise that is error of the reading,
-    in each dimension
-
-An error is in two surprises, of the step to t with a plus and of the step from t with a minus:
-while neighbouring surprises correlate negatively e is too small. Fit and share alternate. From
-there steps of Gauss and Newton go to the least error of predictions (`gauss_newton`).
-
-Readings of a gru. A fit takes errors of readings to be independent. Those of a gru are not: it
-reads an observation with those before it, so that readings follow the state late, and dynamics
-fitted to them turn and fade too slowly: by 3 % and 29 % where 60 neurons were counted in bins of 20
-ms, many standard errors. So the fit takes the estimate by a single observation instead, one Newton
-step up its likelihood from the reading z,
-
-    z + H⁻¹·s,    s = Cᵀ·m'·(y − m)/v,    H = Cᵀ·diag(m'²/v)·C
-
-(m the mean, C·z + c through its link, v its variance), whose error is y's own, to first order,
-wherever z was (the one-step estimate of Le Cam). It is far less certain than z.
-"""
+From there steps of Gauss and Newton go to the least error of a filter's predictions
+(`prediction_error`): the negative logarithm of the surprises' Gaussian density, whose covariance is
+their own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many
+steps as an output has coefficients are added that had the variance expected before: few steps could
+be followed exactly, and would seem to have no noise. The covariance is held while a step is
+computed, and a step that does not lower the whole is halved."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key, uniform
-from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
-from tenfold.domains.dynamics.gauss_newton import (
-    MOST,
-    PRIOR,
-    SURE,
+from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
+from tenfold.domains.dynamics.prediction_error import (
     Record,
-    of_readings,
-    predicting,
+    covariance,
+    filtered,
+    first_belief,
+    followed,
+    with_first_shares,
 )
-from tenfold.domains.dynamics.latent import MOST_LOG_RATE, Decoder
-from tenfold.domains.dynamics.prediction_error import followed
 
-if TYPE_CHECKING:
-    from tenfold.domains.dynamics.agent import ExplorerAgent
-
+PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
+# of G, as a share of the prior's precision: actions are large and many, no prior is needed
+SURE = 1e-3
+NEWTON_STEPS = 10  # of Gauss and Newton at most
+ENOUGH = 2.0  # of the logarithm of a density: what a step gains is not worth another one
+LEAST_STEP = 1e-2  # halved to less than this, a step is not made
+GAIN_PRIOR = 1.0  # precision of each number of E around the share that was found before
+FAR = 1e6  # deviations of a state: a belief that errs by so much has run away
+MOST = 600  # coefficients: their matrix is summed anew at every step
+BLOCK = 256  # steps whose derivatives are written down at once: they stay in the cache
 ROUNDS = 2  # of fits and shares by turns: more of them overshoot
 MOST_ERROR = 0.95  # the largest share of a surprise that is error
 # times as large as before, surprises are of beliefs that follow a model which is not stable
 RUNAWAY = 10
-LEAST_INFORMATION = 0.01  # about a state, of the usual observation's: with less it is no reading
+
+
+class Fit(NamedTuple):
+    """Coefficients [D, P + A] of a step, the gain E [D, D], and the surprises [T, D] that they
+    leave."""
+
+    coefficients: np.ndarray
+    gain: np.ndarray
+    surprise: np.ndarray
+    loss: float
+
+
+def gauss_newton(
+    record: Record,
+    coefficients: np.ndarray,
+    gain: np.ndarray,
+    penalty: np.ndarray,
+    gain_only: bool = False,
+) -> Fit:
+    """From these coefficients and this gain to those that predict best; `penalty` [P + A] is the
+    prior's precision of a coefficient. `held`: the coefficients stay, and the gain alone is looked
+    for."""
+    shape = coefficients.shape
+    centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
+    precision = prior_precision(penalty, gain)
+    free = slice(coefficients.size if gain_only else 0, None)
+
+    def at(theta: np.ndarray) -> Fit:
+        weights, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
+        share = share.reshape(gain.shape)
+        surprise = followed(*record[:4], weights, share, *record.filter)[1]
+        prior = float(precision @ np.square(theta - centre)) / 2
+        return Fit(weights, share, surprise, density_loss(record, surprise, shape[1]) + prior)
+
+    theta = np.concatenate((coefficients.ravel(), gain.ravel()))
+    best = at(theta)
+    if not np.isfinite(best.loss):  # beliefs ran away: readings alone do not
+        theta[free] = 0.0
+        best = at(theta)
+    weight = np.ones((1, len(record.a)))
+    for _ in range(NEWTON_STEPS):
+        gram, slope = normal_equations(record, best, weight)
+        down = slope[0] - precision * (theta - centre)
+        step = np.zeros_like(theta)
+        step[free] = np.linalg.solve((gram[0] + np.diag(precision))[free, free], down[free])
+        size = 1.0
+        candidate = at(theta + step)
+        while not candidate.loss < best.loss and size > LEAST_STEP:
+            size /= 2
+            candidate = at(theta + size * step)
+        gained = best.loss - candidate.loss
+        if not gained > 0:
+            break
+        theta, best = theta + size * step, candidate
+        if gained < ENOUGH:
+            break
+    return best
+
+
+def prior_precision(penalty: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """Of all coefficients [D·(P + A)], alike in every dimension, and then of the gain, [K]."""
+    return np.concatenate((np.tile(penalty, len(gain)), np.full(gain.size, GAIN_PRIOR)))
+
+
+def density_loss(record: Record, surprise: np.ndarray, rows: int) -> float:
+    """½ n·log det of their covariance; without end where one is far away."""
+    counted = surprise[record.counted]
+    if not np.abs(counted).max() < FAR:  # nor where it is not a number
+        return np.inf
+    return (
+        0.5
+        * (len(counted) + rows)
+        * float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
+    )
+
+
+def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ w S'Λ S [N, K, K] and Σ w S'Λ s [N, K] over the steps that count, with the inverse Λ of the
+    surprises' covariance and weights w [N, T]; block by block, so that a long recording takes no
+    more memory than a short one."""
+    size, count = len(fit.gain), fit.coefficients.size + fit.gain.size
+    root = np.linalg.cholesky(
+        np.linalg.inv(covariance(record, fit.surprise, fit.coefficients.shape[1]))
+    )
+    gram, slope = np.zeros((len(weight), count, count)), np.zeros((len(weight), count))
+    carried = first_belief(
+        record.z[0], fit.gain, record.scale[0], record.middle, fit.coefficients.size
+    )
+    for start in range(0, len(record.a), BLOCK):
+        part = slice(start, start + BLOCK)
+        block = record.z[start : start + BLOCK + 1], *(column[part] for column in record[1:4])
+        near = record._replace(scale=record.scale[start : start + BLOCK + 1])
+        _, surprise, by, carried = filtered(
+            *block, fit.coefficients, fit.gain, *near.filter, carried
+        )
+        counted = record.counted[part]
+        rows = (root.T @ by[counted]).reshape(-1, count)
+        target = (surprise[counted] @ root).ravel()
+        for n, w in enumerate(weight):
+            scale = np.repeat(np.sqrt(w[part][counted]), size)
+            scaled = rows * scale[:, None]
+            gram[n] += scaled.T @ scaled
+            slope[n] += scaled.T @ (scale * target)
+    return gram, slope
+
+
+def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
+    quadratic around the fit, one small system for each model."""
+    theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
+    precision = prior_precision(penalty, fit.gain)
+    pulled = precision * theta
+    pulled[fit.coefficients.size :] = 0.0
+    gram, slope = normal_equations(record, fit, weight)
+    step = np.linalg.solve(gram + np.diag(precision), (slope - pulled)[..., None])[..., 0]
+    return (theta + step)[:, : fit.coefficients.size].reshape(-1, *fit.coefficients.shape)
+
+
+def predicting(
+    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
+    `error` [D], one for each row of weights [N, rows]; the squares that they leave, [N, D]; and the
+    share [D, D]. The first `count` inputs are features."""
+    penalty, gain = penalty_of(coefficients, count), np.diag(error)
+    before = followed(*record[:4], coefficients, gain, *record.filter)[1]
+    best = gauss_newton(with_first_shares(record, gain, before), coefficients, gain, penalty)
+    record = with_first_shares(record, best.gain, best.surprise)  # of what was only expected then
+    best = gauss_newton(record, best.coefficients, best.gain, penalty)
+    squares = np.square(best.surprise[record.counted]).mean(0)
+    if len(weights) == 1:
+        return best.coefficients[None], squares[None], best.gain
+    every = np.zeros((len(weights), len(record.a)))
+    every[:, record.counted] = weights
+    models = resampled(record, best, every, penalty)
+    return models, np.repeat(squares[None], len(weights), 0), best.gain
+
+
+def of_readings(
+    record: Record, coefficients: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of coefficients [D, P + A] that were fitted to other readings than the record's: the squares
+    that they leave of these, [D], and the share of their surprises that is error, [D, D]."""
+    size = len(coefficients)
+    none = np.zeros((size, size))
+    surprise = followed(*record[:4], coefficients, none, *record.filter)[1]
+    if coefficients.size + none.size <= MOST:
+        record = with_first_shares(record, none, surprise)
+        best = gauss_newton(
+            record, coefficients, none, penalty_of(coefficients, count), gain_only=True
+        )
+        surprise, none = best.surprise, best.gain
+    return np.square(surprise[record.counted]).mean(0), none
+
+
+def penalty_of(coefficients: np.ndarray, count: int) -> np.ndarray:
+    """The prior's precision of each coefficient, [P + A]; the first `count` are of features."""
+    penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
+    penalty[count:] *= SURE
+    return penalty
 
 
 # ridge regression
@@ -108,9 +261,6 @@ def bootstrap(seed: int, models: int, rows: int) -> np.ndarray:
             [uniform(key(seed, Purpose.SEQUENCE, 1 + n), np.arange(rows)) for n in range(models)]
         )
     )
-
-
-# the fit
 
 
 def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -188,70 +338,13 @@ def refit(
         fitted = solve(x, moved, weights)
         left = np.square(moved[whole] - x[whole] @ fitted.transpose(0, 2, 1)).mean(1)  # [N, D]
     if alone is not None:
-        own, share = of_readings(record._replace(z=readings, whole=steps), fitted.mean(0), count)
-        left = np.repeat(own[None], len(fitted), 0)
+        squares, share = of_readings(
+            record._replace(z=readings, whole=steps), fitted.mean(0), count
+        )
+        left = np.repeat(squares[None], len(fitted), 0)
     left += (variance[:-1] + variance[1:])[steps].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)
     drift, push = fitted[..., :count] / dynamics.dt, fitted[..., count:] / dynamics.dt
     values = (drift, push, raw_of(left), share)
     for tensor, value in zip(targets, values, strict=True):
         tensor[member] = torch.from_numpy(value).to(tensor)
-
-
-# states from single observations
-
-
-@torch.no_grad()
-def read_alone(
-    agent: "ExplorerAgent", member: int, rows: np.ndarray, z: np.ndarray
-) -> np.ndarray | None:
-    """Of the window's rows [n] that were read as z [n, D]: the same states [n, D] from each
-    observation alone, NaN where it tells too little. None where readings are such already, or the
-    decoder has hidden layers."""
-    network = agent.online
-    if not network.encoder.units or network.decoder.kind == "mlp":
-        return None
-    y = agent.inner(agent.window.obs[:, rows])[member]
-    y = torch.where(network.held_out, torch.nan, y).cpu().double().numpy()
-    return one_step(network.decoder, member, y, z)
-
-
-def one_step(decoder: Decoder, member: int, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """From readings z [n, D] to those of observations y [n, Y] alone, by a decoder without hidden
-    layers."""
-    loading, mean, slope = linked(decoder, member, z)
-    if decoder.raw_variance is None:
-        variance = np.maximum(mean, np.finfo(np.float64).tiny)
-    else:
-        variance = positive(decoder.raw_variance[member]).detach().cpu().double().numpy()
-    observed = ~np.isnan(y)
-    score = np.where(observed, slope * (np.where(observed, y, 0.0) - mean) / variance, 0.0)
-    weight = np.where(observed, np.square(slope) / variance, 0.0)
-    information = np.einsum("ty,yi,yj->tij", weight, loading, loading)
-    least = np.linalg.eigvalsh(information)[:, 0]
-    floor = max(LEAST_INFORMATION * float(np.median(least)), np.finfo(np.float64).tiny)
-    enough = least > floor
-    information[~enough] = np.eye(z.shape[1])
-    states = z + np.linalg.solve(information, (score @ loading)[..., None])[..., 0]
-    states[~enough] = np.nan
-    return states
-
-
-def linked(
-    decoder: Decoder, member: int, z: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The loading C [Y, D], and the means of observations [n, Y] at states z with their derivatives
-    by the input of the link function."""
-    loading, below = np.eye(z.shape[1]), torch.from_numpy(z)
-    if decoder.layers:
-        layer: Any = decoder.layers[0]
-        loading, bias = (
-            part[member].detach().cpu().double().numpy() for part in (layer.weight, layer.bias)
-        )
-        below = torch.from_numpy(z @ loading.T + bias)
-    if decoder.kind == "loglinear":
-        below = below.clamp(max=MOST_LOG_RATE)
-    mean = decoder.link(below).numpy()
-    if decoder.kind == "loglinear":
-        return loading, mean, mean
-    return loading, mean, torch.sigmoid(below).numpy() if decoder.poisson else np.ones_like(mean)

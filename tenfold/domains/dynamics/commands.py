@@ -65,7 +65,7 @@ def add_place(parser: argparse.ArgumentParser, kept: str, what: str) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
 
 
-def add_fit(parsers: Any, given: Sequence[str]) -> None:
+def add_fit(parsers: Any, arguments: Sequence[str]) -> None:
     fit = parsers.add_parser(
         "fit",
         help="learn hidden dynamics from recordings: NPZ, CSV, NWB, HDF5, MAT, an explorer's run",
@@ -142,19 +142,19 @@ def fit(arguments: argparse.Namespace) -> int:
     return finish(result)
 
 
-def latent_of(given: str | None) -> Any:
-    """What --latent says: a number, auto, or nothing."""
-    if given is None or given.strip() == "auto":
-        return given and "auto"
+def latent_of(text: str | None) -> Any:
+    """Parses --latent: a number, auto, or nothing."""
+    if text is None or text.strip() == "auto":
+        return text and "auto"
     try:
-        return whole_number(given, "--latent", 1, 64)
+        return whole_number(text, "--latent", 1, 64)
     except UserError:
         raise UserError(
-            f"--latent {given} is neither auto nor a whole number from 1 to 64."
+            f"--latent {text} is neither auto nor a whole number from 1 to 64."
         ) from None
 
 
-def add_compare(parsers: Any, given: Sequence[str]) -> None:
+def add_compare(parsers: Any, arguments: Sequence[str]) -> None:
     compare = parsers.add_parser(
         "compare",
         help="run policies of an explorer with the same seeds: one table, one figure",
@@ -213,8 +213,13 @@ def compare(arguments: argparse.Namespace) -> int:
         print(f"{stopped(result.saved)} The same command goes on.")
         return 128 + result.interrupted
     if arguments.json:
-        found = {"path": str(result.path), "env": run.env, "seeds": seeds, "policies": result.rows}
-        print(json.dumps(found))
+        summary = {
+            "path": str(result.path),
+            "env": run.env,
+            "seeds": seeds,
+            "policies": result.rows,
+        }
+        print(json.dumps(summary))
         return 0
     head, *lines = table_of(result.rows)
     print_table(head, lines)

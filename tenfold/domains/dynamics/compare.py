@@ -18,7 +18,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
 from tenfold.runs.charts import Chart, Line, as_png, figure_of
-from tenfold.runs.files import FolderLock, Numbered, Target, install, replace_file, turn_latest
+from tenfold.runs.file_schema import NAME, TEXT, Schema, read_json
 from tenfold.runs.folder import (
     COMPARE_KIND,
     destination,
@@ -40,7 +40,6 @@ from tenfold.runs.page import (
     settings_section,
     table,
 )
-from tenfold.runs.schema import NAME, TEXT, Schema, read_json
 from tenfold.runs.statistics import (
     LEAST,
     bootstrap_interval,
@@ -48,6 +47,7 @@ from tenfold.runs.statistics import (
     sentence,
     together,
 )
+from tenfold.runs.storage import FolderLock, Numbered, Target, install, replace_file, update_latest
 from tenfold.training.run_group import GroupRun, RunGroup, train_group, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -109,11 +109,11 @@ def compare(
 
 
 def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
-    """Where the comparison is kept: the folder it goes on in, or that of a new one. What is
-    something else is refused, and passed over where the folder may have a number."""
+    """The folder of the comparison, an existing one to continue or a new one. A folder with other
+    content is refused, or skipped where folders are numbered."""
     if isinstance(target, Numbered):
-        taken = itertools.takewhile(os.path.lexists, target)
-        return next((path for path in taken if not other_than(path, run)), target)
+        existing = itertools.takewhile(os.path.lexists, target)
+        return next((path for path in existing if not other_than(path, run)), target)
     if target.exists() and any(target.iterdir()):
         if not is_compare(target):
             raise UserError(
@@ -128,8 +128,8 @@ def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
 
 
 def other_than(path: Path, run: Run) -> str:
-    """What tells the comparison in a folder from this one: the name of a setting; nothing where
-    they are the same."""
+    """The name of the first setting in which the comparison in a folder differs from this one;
+    empty where they are the same."""
     if not is_compare(path):
         return "kind"
     try:
@@ -151,13 +151,13 @@ def open_folder(
 
     if isinstance(target, Numbered) or overwrite or not is_compare(target):
         return install(target, fill)
-    lock, there = FolderLock(target), policies_in(target)
-    about["policies"] = [*there, *(policy for policy in policies if policy not in there)]
+    lock, earlier = FolderLock(target), policies_in(target)
+    about["policies"] = [*earlier, *(policy for policy in policies if policy not in earlier)]
     try:
         fill(target)
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}.") from None
-    turn_latest(target)
+    update_latest(target)
     return target, lock
 
 
@@ -188,7 +188,7 @@ def carry_out(path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool
     group = RunGroup(
         title_of(runs),
         "policies",
-        [GroupRun(f"policy {policy}", own, path / policy) for policy, own in runs.items()],
+        [GroupRun(f"policy {policy}", one, path / policy) for policy, one in runs.items()],
         path,
         "The same command goes on from the last checkpoints.",
         {"steps": run.steps},
@@ -205,7 +205,7 @@ def carry_out(path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool
 
 def summarise(path: Path, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Of each policy: the last numbers with intervals over seeds, and every seed's curve."""
-    found = {}
+    summary = {}
     for policy in policies:
         fits = fits_of(read_rows(path / policy / "metrics.jsonl"))
         if not fits:
@@ -225,8 +225,8 @@ def summarise(path: Path, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
             row["instant_error"] = together(last["instant_errors"])
         if "arx_r2" in last:
             row["arx_r2"] = last["arx_r2"]
-        found[policy] = row
-    return found
+        summary[policy] = row
+    return summary
 
 
 def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
@@ -298,9 +298,9 @@ def charts_of(rows: dict[str, dict[str, Any]]) -> list[Chart]:
         if "field_errors" in row:
             values = np.array(row["field_errors"]).T
             errors.append(line_of(policy, row["steps"], values, number))
-    words = "error of the field (1: a field of zeros)"
+    title = "error of the field (1: a field of zeros)"
     return [
-        Chart(words, errors, y="error of the field"),
+        Chart(title, errors, y="error of the field"),
         Chart("R² of observations", foretold, "steps ahead", "R²"),
     ]
 

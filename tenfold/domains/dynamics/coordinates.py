@@ -147,8 +147,10 @@ class Units:
 
     def log_density_of(self, y: np.ndarray) -> np.ndarray:
         """The same, mean over rows [..., Y] of which some values are missing."""
-        seen = (~np.isnan(y)).reshape(-1, y.shape[-1])
-        return self.log_density if seen.all() else -np.log(self.channels.scale) @ seen.mean(0)
+        observed = (~np.isnan(y)).reshape(-1, y.shape[-1])
+        return (
+            self.log_density if observed.all() else -np.log(self.channels.scale) @ observed.mean(0)
+        )
 
     def state(self) -> dict[str, np.ndarray]:
         return {
@@ -161,8 +163,8 @@ class Units:
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self.channels = Channels(
             *(
-                np.array(state[name]).astype(own.dtype).reshape(own.shape)
-                for name, own in self.channels._asdict().items()
+                np.array(state[name]).astype(current.dtype).reshape(current.shape)
+                for name, current in self.channels._asdict().items()
             )
         )
         self.rows = int(state["rows"])
@@ -172,9 +174,6 @@ class Units:
 def wide(of_members: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """[M, Y] such that it broadcasts with rows [M, …, Y]."""
     return of_members.reshape(len(of_members), *[1] * (rows.ndim - 2), -1)
-
-
-# the true coordinates
 
 
 class Alignment(NamedTuple):
@@ -218,12 +217,12 @@ def identity(size: int) -> Alignment:
     return Alignment(np.eye(size), np.zeros(size), 1.0)
 
 
-def field_error(found: np.ndarray, true: np.ndarray, weight: np.ndarray | None = None) -> float:
+def field_error(learned: np.ndarray, true: np.ndarray, weight: np.ndarray | None = None) -> float:
     """√(Σ w‖found − true‖² / Σ w‖true‖²) over points [n, d]: 0 is perfect, 1 is what a field of
     zeros gets."""
     weight = np.ones(len(true)) if weight is None else np.asarray(weight, np.float64)
     error, size = (
-        weight @ np.square(part).sum(-1) for part in (np.subtract(found, true), np.asarray(true))
+        weight @ np.square(part).sum(-1) for part in (np.subtract(learned, true), np.asarray(true))
     )
     return float(np.sqrt(error / size))
 
@@ -315,11 +314,8 @@ def move_drift(dynamics: Dynamics, m: int, to: Coordinates) -> None:
     reads(dynamics.weights[0][m], dynamics.biases[0][m], to)
     last, bias = dynamics.weights[-1][m], dynamics.biases[-1][m]
     put(bias, array(bias) @ to.back.T)
-    for given in (last, dynamics.action_weight[m]):
-        put(given, to.back @ array(given))
-
-
-# other units of observations
+    for weight in (last, dynamics.action_weight[m]):
+        put(weight, to.back @ array(weight))
 
 
 def change(m: int, old: Channels, new: Channels) -> Coordinates:
@@ -336,8 +332,8 @@ def restate(network: "LatentNetwork", m: int, to: Coordinates, newly_varying: np
     """Member m's encoder reads and its decoder says the same in new units of observations;
     `newly_varying` [Y] are channels whose noise was that of a number that stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder
-    own = encoder.into if encoder.units else encoder.last
-    first: Any = encoder.layers[0] if encoder.layers else own
+    first_layer = encoder.into if encoder.units else encoder.last
+    first: Any = encoder.layers[0] if encoder.layers else first_layer
     # an observation that is hidden is read as 0 before and after, and the flag says which is not
     bias = first.weight[m][:, size] if network.flags else first.bias[m]
     reads(first.weight[m][:, :size], bias, to)

@@ -35,6 +35,7 @@ from tenfold.ops.qlearning import tensor
 LEAST_VARIANCE = 1e-6  # softplus of a very negative number is 0, and its logarithm is not finite
 # variances of one step of untrained dynamics, and of an untrained encoder and decoder
 FIRST_VARIANCE, FIRST_POSTERIOR, FIRST_NOISE = 0.05, 0.1, 0.3
+MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
 MOST_CENTRES = 10_000  # grid^latent grows fast; beyond this a plan or a gradient takes seconds
 # nodes of the integral: exact to 1e-7 for eigenvalues of J from 0.05 to 20, and for those that turn
 # by up to 120 degrees in a step; to 1e-3 by 150 degrees, to a tenth by 170

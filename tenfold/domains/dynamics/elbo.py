@@ -155,22 +155,24 @@ def divergence(
         weight = torch.where(raw > 0, raw / totals[:, table.target], 0.0)
         share = weight / table.horizon[:, None]
         reached = (totals > 0).to(read)
-        own = ((read - reached).unsqueeze(-1) * (variance + mean.square())).mean(2).sum(1)
-        own = own - (read.unsqueeze(-1) * (variance.log() + 1)).mean(2).sum(1)  # [M, D]
+        entropy = ((read - reached).unsqueeze(-1) * (variance + mean.square())).mean(2).sum(1)
+        entropy = entropy - (read.unsqueeze(-1) * (variance.log() + 1)).mean(2).sum(1)  # [M, D]
         wide = torch.einsum("mrb,mrbd->md", share, variance[:, table.target]) / batch
         logs: Any = (weight * table.horizon.log()[:, None]).mean(2).sum(1)[:, None, None]
         count: Any = reached.mean(2).sum(1)[:, None, None]  # of states that windows reach
         squares = squares_ahead(network, mean, z, a, table)
         rolled = torch.einsum("mrb,mnrsbd->mnd", share, squares) / (samples * batch)
     else:
-        own = (variance[:, 0] + mean[:, 0].square()).mean(1) - (variance.log() + 1).mean(2).sum(1)
+        entropy = (variance[:, 0] + mean[:, 0].square()).mean(1) - (variance.log() + 1).mean(2).sum(
+            1
+        )
         wide = torch.matmul(table.total_share, variance.mean(2))
         count, logs = length - 1, table.log_horizons
         squares = squares_ahead(network, mean, z, a, table)
         weighted = torch.matmul(table.share, squares.flatten(3))
         rolled = weighted.view(*squares.shape[:2], samples * batch, latent).mean(2)
     ahead = (rolled + wide.unsqueeze(1)) / spread + count * spread.log() + logs
-    return 0.5 * (own + ahead.mean(1)).sum(-1)
+    return 0.5 * (entropy + ahead.mean(1)).sum(-1)
 
 
 def squares_ahead(

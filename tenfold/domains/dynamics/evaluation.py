@@ -19,11 +19,11 @@ from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
 from tenfold.domains.dynamics.recording_source import recalled
 from tenfold.domains.dynamics.validation import Recordings, random_recordings
 from tenfold.runs.charts import Curve
+from tenfold.runs.file_schema import FieldKind, misfit
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section
 from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
-from tenfold.runs.schema import Kind, misfit
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
@@ -37,7 +37,7 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
     whole = (
         members
-        and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
+        and {ahead} == {len(r2) for r2 in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
         and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"]))
         and known == ("field_errors" in fit)
     )
@@ -45,7 +45,7 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     return (members, ahead, known, *spikes) if whole else ()
 
 
-FIT = Kind(
+FIT = FieldKind(
     "a row whose parts agree", lambda row: not misfit(row, columns()) and bool(shape_of(row))
 )
 
@@ -72,15 +72,14 @@ BASELINES = {
 
 
 def shortfall(row: dict[str, Any]) -> str:
-    """A sentence where the model foretells worse than something that needs no model, with what to
-    try; else nothing."""
-    own = float(np.mean(row["r2"]))
+    """A warning where the model predicts worse than a baseline, with suggestions; else empty."""
+    score = float(np.mean(row["r2"]))
     others = {name: float(np.mean(row[name])) for name in BASELINES if name in row}
     best = max(others, key=lambda name: others[name], default="")
-    if not best or own >= others[best] - NOISE:
+    if not best or score >= others[best] - NOISE:
         return ""
     return (
-        f"The model foretells worse than {BASELINES[best]} (R² {own:.3f} against "
+        f"The model foretells worse than {BASELINES[best]} (R² {score:.3f} against "
         f"{others[best]:.3f}, mean of 1 to {len(row['r2'])} steps ahead): do not rely on it. Try "
         "more steps or data, a hidden state of more numbers (agent.model.latent), "
         "agent.model.encoder=gru where one observation does not tell the state, or "
@@ -94,31 +93,31 @@ def fit_words(row: Row) -> dict[str, str]:
     def numbers(values: Iterable[float]) -> str:
         return "  ".join(f"{value:.3f}" for value in values)
 
-    found = {}
+    lines = {}
     if "field_error" in row:
-        each = row["field_errors"]
-        found["error of the field"] = (
+        errors = row["field_errors"]
+        lines["error of the field"] = (
             f"{row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
-            + (f"; of each seed {numbers(each)}" if len(each) > 1 else "")
+            + (f"; of each seed {numbers(errors)}" if len(errors) > 1 else "")
         )
     if "instant_error" in row:
-        found["of the instantaneous field"] = (
+        lines["of the instantaneous field"] = (
             f"{row['instant_error']:.3f} (the other is of the mean along a step)"
         )
-    found[f"R² of observations 1 to {len(row['r2'])} steps ahead"] = numbers(row["r2"])
+    lines[f"R² of observations 1 to {len(row['r2'])} steps ahead"] = numbers(row["r2"])
     if "arx_r2" in row:
-        found["R² of ARX on the same data"] = numbers(row["arx_r2"])
+        lines["R² of ARX on the same data"] = numbers(row["arx_r2"])
     if "fp_bps" in row:
         ahead = f"bits per spike 1 to {len(row['fp_bps'])} steps ahead (fp-bps)"
-        found[ahead] = f"{numbers(row['fp_bps'])}; mean {np.mean(row['fp_bps']):.3f}"
+        lines[ahead] = f"{numbers(row['fp_bps'])}; mean {np.mean(row['fp_bps']):.3f}"
     if "session_bps" in row:
-        found["of each session, mean of these steps"] = numbers(row["session_bps"])
+        lines["of each session, mean of these steps"] = numbers(row["session_bps"])
     if "co_bps" in row:
-        found["bits per spike of held-out neurons (co-bps)"] = f"{row['co_bps']:.3f}"
-    found["evidence bound"] = f"{row['elbo']:.3f} for each step"
-    if words := shortfall(row):
-        found["warning"] = words
-    return found
+        lines["bits per spike of held-out neurons (co-bps)"] = f"{row['co_bps']:.3f}"
+    lines["evidence bound"] = f"{row['elbo']:.3f} for each step"
+    if warning := shortfall(row):
+        lines["warning"] = warning
+    return lines
 
 
 def headline(row: Row) -> str:
@@ -149,10 +148,10 @@ class ModelEvaluator:
     def evaluate(
         self, learner: Any, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None:
-        found = self.judge(learner)
-        row = {"kind": KIND, "step": learner.step, **found.row()}
+        metrics = self.judge(learner)
+        row = {"kind": KIND, "step": learner.step, **metrics.row()}
         over = learner.step >= self.run.steps
-        return Evaluated(row, found.score, warning=shortfall(row) if over else "")
+        return Evaluated(row, metrics.score, warning=shortfall(row) if over else "")
 
     def draw(self, folder: RunFolder, learner: Any) -> None:
         """What the report shows, as arrays beside it. A run that was stopped before it saw anything
@@ -179,7 +178,7 @@ class Models:
         return {"run": str(request.path), **self.score(request).row(), "learned": learned}
 
     def lines(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
-        learned = [words for member in results["learned"] for words in member["words"]]
+        learned = [line for member in results["learned"] for line in member["words"]]
         run = RunFolder.open(request.path, request.trust)[1]
         return fit_lines(results, steps_judged(run.env)) + learned
 
@@ -190,19 +189,19 @@ class Models:
         seed = folder.run.seed if request.seed is None else request.seed
         ready = folder.ready(request.checkpoint)
         rows = [
-            self.score(replace(request, path=folder.member(own), seed=seed)).row() for own in ready
+            self.score(replace(request, path=folder.member(one), seed=seed)).row() for one in ready
         ]
-        found: dict[str, Any] = {
+        results: dict[str, Any] = {
             "run": str(folder.path),
             "env": folder.run.env,
             "members": rows,
             "played": list(ready),
-            "left_out": [own for own in folder.seeds if own not in ready],
+            "left_out": [one for one in folder.seeds if one not in ready],
             "r2": np.mean([row["r2"] for row in rows], 0).tolist(),
         }
         if all("field_error" in row for row in rows):
-            found["field_error"] = together([row["field_error"] for row in rows])
-        return found
+            results["field_error"] = together([row["field_error"] for row in rows])
+        return results
 
     def lines_of_seeds(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
         lines = [
@@ -216,8 +215,8 @@ class Models:
                 f"  seed {seed:<4} {error}R² 1 ahead {row['r2'][0]:.3f}, {len(row['r2'])} ahead "
                 f"{row['r2'][-1]:.3f}"
             )
-            if words := shortfall(row):
-                lines.append(f"            {words}")
+            if warning := shortfall(row):
+                lines.append(f"            {warning}")
         if results["left_out"]:
             lines.append(f"  {left_out(results['left_out'])}")
         if "field_error" in results:
@@ -238,7 +237,7 @@ class Models:
         return fit_lines(row, chose, warns=row["step"] < result.run.steps)
 
     def next_steps(self, path: Path, many: bool = False) -> str:
-        """There is a model to ask, and no game to play."""
+        """Suggests to judge the model and to query its field."""
         if many:
             return f"judge them: tenfold eval {path}"
         return f'judge it: tenfold eval {path}   ask it: tenfold.load("{path}").field(z)'
@@ -254,8 +253,8 @@ def refuse_film(request: EvalRequest) -> None:
 def fit_lines(row: dict[str, Any], where: str, warns: bool = True) -> list[str]:
     """How well a model of the world fits, and on what."""
     lines = [f"{where}:"] if where else []
-    words = fit_words(row)
-    return lines + [f"{name}: {words[name]}" for name in words if warns or name != "warning"]
+    labelled = fit_words(row)
+    return lines + [f"{name}: {labelled[name]}" for name in labelled if warns or name != "warning"]
 
 
 def steps_judged(env: str) -> str:
@@ -289,14 +288,14 @@ class FitReporter(Reporter):
     course = "error of the field"
 
     def now(self, latest: Row) -> dict[str, str]:
-        found = {}
+        numbers = {}
         if "field_error" in latest:
-            found["field error"] = f"{latest['field_error']:.3f}"
+            numbers["field error"] = f"{latest['field_error']:.3f}"
         if "fp_bps" in latest:
-            found["fp-bps"] = f"{np.mean(latest['fp_bps']):.3f}"
+            numbers["fp-bps"] = f"{np.mean(latest['fp_bps']):.3f}"
         elif "r2" in latest:
-            found[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
-        return found
+            numbers[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
+        return numbers
 
     def progress(self, paths: Sequence[Path]) -> dict[str, str]:
         """How well each run knows its system."""
@@ -323,15 +322,15 @@ class FitReporter(Reporter):
     def last_numbers(self, rows: list[Row]) -> dict[str, float | None]:
         """The field's error where the truth is known, else R² of what comes."""
         step = next((row["step"] for row in reversed(rows) if row["kind"] == "train"), 0)
-        found: dict[str, float | None] = {"step": step}
+        numbers: dict[str, float | None] = {"step": step}
         fits = fits_of(rows)
         if not fits:
-            return found
+            return numbers
         if "field_error" in fits[-1]:
             errors = [row["field_error"] for row in fits]
-            return found | {"field_error": errors[-1], "least_field_error": min(errors)}
+            return numbers | {"field_error": errors[-1], "least_field_error": min(errors)}
         r2 = [float(np.mean(row["r2"])) for row in fits]
-        return found | {"r2": r2[-1], "most_r2": max(r2)}
+        return numbers | {"r2": r2[-1], "most_r2": max(r2)}
 
     def curves(self, run: Run) -> tuple[Curve, ...]:
         return (Curve(KIND, "field_error", "C3", "error of the field (1: a field of zeros)"),)

@@ -80,8 +80,8 @@ def velocity_reference(field, constants, table, z, action):
             for p, q in zip(cycle(x + d, y, w, d), cycle(x - d, y, -w, d), strict=True)
         ]
     else:  # bilinear between the knots; beyond the grid, its edge
-        place = np.clip((z.T + REACH) / (2 * REACH) * (KNOTS - 1), 0, KNOTS - 1)
-        between = [map_coordinates(table[..., k], place, order=1) for k in (0, 1)]
+        position = np.clip((z.T + REACH) / (2 * REACH) * (KNOTS - 1), 0, KNOTS - 1)
+        between = [map_coordinates(table[..., k], position, order=1) for k in (0, 1)]
         f = np.array(between) - w * z.T * np.hypot(x, y)
     return alpha * np.stack(f, -1) + action
 
@@ -158,9 +158,9 @@ def velocity_of(field, constants, table, z, action, out):
         u, v = y, a * y - x * (b + c * x * x)
     elif field == SNOWMAN:
         right = 1 / (1 + math.exp(-STEEP * x))
-        there, here = d - (x - d) ** 2 - y * y, d - (x + d) ** 2 - y * y
-        u = (1 - right) * ((x + d) * here - w * y) + right * ((x - d) * there + w * y)
-        v = (1 - right) * (y * here + w * (x + d)) + right * (y * there - w * (x - d))
+        right_radius, left_radius = d - (x - d) ** 2 - y * y, d - (x + d) ** 2 - y * y
+        u = (1 - right) * ((x + d) * left_radius - w * y) + right * ((x - d) * right_radius + w * y)
+        v = (1 - right) * (y * left_radius + w * (x + d)) + right * (y * right_radius - w * (x - d))
     else:
         scale, last = (KNOTS - 1) / (2 * REACH), KNOTS - 1
         p, q = min(max((x + REACH) * scale, 0.0), last), min(max((y + REACH) * scale, 0.0), last)
@@ -247,15 +247,15 @@ def features(field: int, z: np.ndarray) -> np.ndarray:
     )
 
 
-def mean_of(model: int, weights: tuple[np.ndarray, ...], seen: np.ndarray) -> np.ndarray:
+def mean_of(model: int, weights: tuple[np.ndarray, ...], inputs: np.ndarray) -> np.ndarray:
     """The observation's mean: φ, Cφ + b, exp(Cφ + b), or a network of one hidden layer."""
     if model == IDENTITY:
-        return seen
+        return inputs
     if model == MLP:
         inner, shift, outer, bias = weights
-        return np.tanh(seen @ inner.T + shift) @ outer.T + bias
+        return np.tanh(inputs @ inner.T + shift) @ outer.T + bias
     c, b = weights
-    linear = seen @ c.T + b
+    linear = inputs @ c.T + b
     return np.exp(linear) if model == LOGLINEAR else linear
 
 
@@ -264,16 +264,16 @@ def measure_reference(mean, noise, scale, streams, address):
     inverting the distribution."""
     from scipy.special import pdtr
 
-    found, size = mean.copy(), mean.shape[1]
+    observed, size = mean.copy(), mean.shape[1]
     for i in range(len(mean)):
         first = int(address[i]) * size
         if noise == GAUSSIAN:
-            found[i] += scale * fill_normal_reference(streams[i], first, np.empty(size))
+            observed[i] += scale * fill_normal_reference(streams[i], first, np.empty(size))
         elif noise == POISSON:
             u = uniform_reference(streams[i], first + np.arange(size))
             up_to = pdtr(np.arange(1000), np.minimum(mean[i], LARGEST_RATE)[:, None])
-            found[i] = (up_to < u[:, None]).sum(1)
-    return found
+            observed[i] = (up_to < u[:, None]).sum(1)
+    return observed
 
 
 def measure_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

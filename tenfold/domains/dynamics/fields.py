@@ -82,9 +82,9 @@ class Field(Config):
         for name in rules.CONSTANTS:
             value = getattr(self, name)
             if value is not None and name not in CONSTANTS_OF[self.field]:
-                own = ", ".join(CONSTANTS_OF[self.field]) or "none"
+                names = ", ".join(CONSTANTS_OF[self.field]) or "none"
                 raise ConfigError(
-                    name, f"= {show(value)} is no constant of {self.field}, which has {own}."
+                    name, f"= {show(value)} is no constant of {self.field}, which has {names}."
                 )
         if self.noise == "poisson" and self.observe != "loglinear":
             raise ConfigError(
@@ -92,11 +92,11 @@ class Field(Config):
                 f"= poisson needs means above 0, and observe = {self.observe} gives none: use "
                 "loglinear.",
             )
-        if self.observe == "identity" and self.size not in (None, self.seen):
+        if self.observe == "identity" and self.size not in (None, self.inputs):
             raise ConfigError(
                 "size",
-                f"= {self.size} does not fit: observe = identity shows the {self.seen} numbers of "
-                f"{self.field} themselves.",
+                f"= {self.size} does not fit: observe = identity shows the {self.inputs} numbers "
+                f"of {self.field} themselves.",
             )
         if self.start > self.edge and not self.ring:
             raise ConfigError(
@@ -122,14 +122,14 @@ class Field(Config):
         return 1 if self.ring else 2
 
     @property
-    def seen(self) -> int:
+    def inputs(self) -> int:
         """Numbers that observations are made of: of angles cosine and sine."""
         return 6 if self.ring else 2
 
     @property
     def width(self) -> int:
         """Numbers of an observation."""
-        return self.seen if self.observe == "identity" else self.size or 20
+        return self.inputs if self.observe == "identity" else self.size or 20
 
     @property
     def reach(self) -> float:
@@ -151,17 +151,17 @@ class Field(Config):
 
     def weights(self) -> tuple[np.ndarray, ...]:
         """Of the observation model: the same for every seed of a world."""
-        shapes: list[tuple[int, ...]] = [(self.width, self.seen), (self.width,)]
+        shapes: list[tuple[int, ...]] = [(self.width, self.inputs), (self.width,)]
         if self.observe == "mlp":
-            shapes = [(HIDDEN, self.seen), (HIDDEN,), (self.width, HIDDEN), (self.width,)]
-        found = []
-        for place, shape in enumerate(shapes if self.observe != "identity" else ()):
-            stream = key(self.world, Purpose.WORLD, 100 + place)
+            shapes = [(HIDDEN, self.inputs), (HIDDEN,), (self.width, HIDDEN), (self.width,)]
+        arrays = []
+        for number, shape in enumerate(shapes if self.observe != "identity" else ()):
+            stream = key(self.world, Purpose.WORLD, 100 + number)
             flat = fill_normal(stream, 0, np.empty(int(np.prod(shape))))
-            found.append(flat.reshape(shape) / np.sqrt(shape[-1] if len(shape) > 1 else 1))
+            arrays.append(flat.reshape(shape) / np.sqrt(shape[-1] if len(shape) > 1 else 1))
         if self.observe == "loglinear":
-            found[1] = np.full(self.width, np.log(self.rate))
-        return tuple(found)
+            arrays[1] = np.full(self.width, np.log(self.rate))
+        return tuple(arrays)
 
     @classmethod
     def named(cls, name: str) -> "Field":
@@ -213,14 +213,14 @@ class FieldState:
                 f"{self.name} takes {size} numbers as an action, not "
                 f"{np.size(actions) // self.count}."
             )
-        held = np.clip(np.asarray(actions, np.float64).reshape(self.count, size), -bound, bound)
+        clipped = np.clip(np.asarray(actions, np.float64).reshape(self.count, size), -bound, bound)
         rules.advance(
             self.system.number,
             self.constants,
             self.table,
             self.timing,
             self.z,
-            held,
+            clipped,
             self.process,
             self.episode * rules.EPISODE + self.length,
         )
@@ -247,10 +247,10 @@ class FieldState:
 
     def velocity(self, z: np.ndarray, actions: np.ndarray | None = None) -> np.ndarray:
         """The true dz/dt at states [B, D], without action if none is given."""
-        held = np.zeros((len(z), self.system.actions)) if actions is None else actions
-        given = self.system.number, self.constants, self.table
+        push = np.zeros((len(z), self.system.actions)) if actions is None else actions
+        field = self.system.number, self.constants, self.table
         return rules.velocity(
-            *given, np.ascontiguousarray(z, np.float64), np.asarray(held, np.float64)
+            *field, np.ascontiguousarray(z, np.float64), np.asarray(push, np.float64)
         )
 
 
@@ -265,7 +265,7 @@ class FieldEnvironments(Environments):
         keys = [(one, 0) for one in seeds] or [(seed, first + i) for i in range(num_envs)]
         self.lanes = lanes = FieldState(self.system, keys, name)
         super().__init__(name, num_envs, seed, lanes.observation_space, lanes.action_space, first)
-        self.held = {"latent": lanes.z, "episode": lanes.episode, "length": lanes.length}
+        self.state_arrays = {"latent": lanes.z, "episode": lanes.episode, "length": lanes.length}
         lanes.begin(*range(num_envs))
         self.see_again()
 

@@ -78,9 +78,9 @@ def add_any(d, p, dt, narrow, phi, slope, scratch):
     for t in range(phi.shape[0]):
         s, after = scratch[t % 2 * size :], scratch[(t + 1) % 2 * size :]
         for i in range(size):
-            row, own = after[i], dt * np.float32(i == d)
+            row, scale = after[i], dt * np.float32(i == d)
             for b in range(samples):
-                row[b] = own * phi[t, p, b]
+                row[b] = scale * phi[t, p, b]
             for k in range(size):
                 for b in range(samples):
                     row[b] += slope[t, i, k, b] * s[k, b]

@@ -30,8 +30,8 @@ def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
     """Maps to true coordinates as they were saved; none where they were not known."""
     if (state["aligned"] == UNKNOWN).any():
         return []
-    parts = zip(*(state[name] for name in MAP), strict=True)
-    return [Alignment(m, b, float(r), c if c.size else None) for m, b, c, r in parts]
+    columns = zip(*(state[name] for name in MAP), strict=True)
+    return [Alignment(m, b, float(r), c if c.size else None) for m, b, c, r in columns]
 
 
 def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class IdentifiedSystem(OtherWords):
-    """The model of M members: what it is asked and answers is in the units outside, [M, …], without
-    M in front where there is one member."""
+    """The model of M members: arguments and results are in the units outside, [M, …], without M in
+    front where there is one member."""
 
     other_words = {
         "predict": "act(obs) gives the next action, forecast(observations, actions, steps) what "
@@ -69,14 +69,14 @@ class IdentifiedSystem(OtherWords):
         self.device = self.online.flat.device
         # of each member from learned to true coordinates, none where they are not known; the
         # evaluation finds them
-        self.maps = self.own if config.model.decoder == "identity" else []
+        self.maps = self.output_maps if config.model.decoder == "identity" else []
 
     # units
 
     @property
-    def own(self) -> list[Alignment]:
-        """Of each member from coordinates inside to those that the agent is asked and answers in:
-        the model's own, or where the hidden state is what is observed (decoder identity) those of
+    def output_maps(self) -> list[Alignment]:
+        """For each member the map from coordinates inside to those of arguments and results: the
+        model's own, or where the hidden state is what is observed (decoder identity) those of
         observations."""
         if self.config.model.decoder != "identity":
             return [identity(self.config.model.latent)] * self.members
@@ -101,24 +101,22 @@ class IdentifiedSystem(OtherWords):
         members, for the unit of time that `dt` is in. `true`: the states are in the environment's
         own coordinates, and so is the answer. It is the mean along a step, what a step adds divided
         by dt; `instantaneous`: the field of continuous time whose flow makes these steps."""
-        z, places = np.asarray(z, np.float64), self.places(true)
-        size = places[0].matrix.shape[0]
+        z, maps = np.asarray(z, np.float64), self.maps_to(true)
+        size = maps[0].matrix.shape[0]
         if z.ndim != 2 or z.shape[1] != size:
             raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
         dynamics = self.online.dynamics
-        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(
-            self.online.flat
-        )[:, None]
+        inside = torch.from_numpy(np.stack([to.to_learned(z) for to in maps])).to(self.online.flat)[
+            :, None
+        ]
         nothing = self.inner_actions(np.zeros(self.online.actions)).expand(
             self.members, dynamics.models, 1, -1
         )
         start = inside.expand(-1, dynamics.models, -1, -1).contiguous()
-        found = dynamics.drift(start) + dynamics.push(nothing)
+        velocity = dynamics.drift(start) + dynamics.push(nothing)
         if instantaneous:
-            found = dynamics.continuous_field(start, nothing)
-        turned = found.mean(1).cpu().double().numpy() @ np.stack(
-            [place.matrix.T for place in places]
-        )
+            velocity = dynamics.continuous_field(start, nothing)
+        turned = velocity.mean(1).cpu().double().numpy() @ np.stack([to.matrix.T for to in maps])
         answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
 
@@ -127,9 +125,9 @@ class IdentifiedSystem(OtherWords):
     def input_matrix(self, true: bool = False) -> Any:
         """What a unit of each action adds to dz/dt, [D, A], as `Estimate`: mean, deviation between
         the models of the ensemble, and each model's own."""
-        given = self.units.reach, self.units.pace
-        return self.each(
-            [input_matrix(self.online, m, to, *given) for m, to in enumerate(self.places(true))]
+        scales = self.units.reach, self.units.pace
+        return self.per_member(
+            [input_matrix(self.online, m, to, *scales) for m, to in enumerate(self.maps_to(true))]
         )
 
     def loadings(self, observations: np.ndarray | None = None) -> Any:
@@ -143,14 +141,14 @@ class IdentifiedSystem(OtherWords):
                 1, 2
             )
         )
-        return self.each(
+        return self.per_member(
             [
                 loadings(
                     self.online,
                     m,
                     seed,
                     self.units.channels.scale[m],
-                    np.linalg.inv(self.own[m].matrix),
+                    np.linalg.inv(self.output_maps[m].matrix),
                     None if rows is None else rows[m],
                 )
                 for m, seed in enumerate(self.seeds)
@@ -162,33 +160,33 @@ class IdentifiedSystem(OtherWords):
         derivative there and its eigenvalues, of steps and in continuous time, each an
         `Estimate`."""
         rest = self.units.actions_in(np.zeros(self.online.actions))
-        return self.each(
+        return self.per_member(
             [
                 fixed_points(self.online, m, to, rest, self.units.pace)
-                for m, to in enumerate(self.places(true))
+                for m, to in enumerate(self.maps_to(true))
             ]
         )
 
-    def each(self, found: list[Any]) -> Any:
-        return found[0] if self.members == 1 else found
+    def per_member(self, answers: list[Any]) -> Any:
+        return answers[0] if self.members == 1 else answers
 
-    def places(self, true: bool) -> list[Alignment]:
-        """Of each member, where states are to be said: in the model's coordinates, or the
-        environment's own."""
+    def maps_to(self, true: bool) -> list[Alignment]:
+        """For each member the map to the coordinates of results: the model's, or the environment's
+        own."""
         if true and not self.maps:
             raise UserError(
                 "The map from the model's coordinates to the environment's own is not known: "
                 "there is one only where the hidden state is known and the run was evaluated; "
                 "leave true=True out for the model's own."
             )
-        return self.maps if true else self.own
+        return self.maps if true else self.output_maps
 
     @torch.no_grad()
     def features(self, z: np.ndarray) -> np.ndarray:
         """Of the first member's dynamics of kind linear or rbf at states [n, D] inside: [n, P]."""
         dynamics = self.online.dynamics
-        given = torch.from_numpy(z).to(self.online.flat)
-        return dynamics.features(given.expand(1, 1, *z.shape))[0, 0].cpu().double().numpy()
+        states = torch.from_numpy(z).to(self.online.flat)
+        return dynamics.features(states.expand(1, 1, *z.shape))[0, 0].cpu().double().numpy()
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
@@ -196,7 +194,7 @@ class IdentifiedSystem(OtherWords):
         NaN of a row in which nothing was observed. Of several members M stands in front."""
         y, one = self.recordings(observations, self.online.observations)
         with torch.no_grad():
-            found = (
+            states = (
                 self.online.posterior(self.inner(y).transpose(1, 2))[0]
                 .transpose(1, 2)
                 .cpu()
@@ -204,19 +202,19 @@ class IdentifiedSystem(OtherWords):
                 .numpy()
             )
         if self.config.model.missing:
-            found[unread(y)] = np.nan
+            states[unread(y)] = np.nan
         return self.answer(
-            np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one
+            np.stack([to.to_true(z) for to, z in zip(self.output_maps, states, strict=True)]), one
         )
 
     def forecast(
         self, observations: np.ndarray, actions: np.ndarray | None, steps: int
     ) -> np.ndarray:
         """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]:
-        [t, k − 1] foretells observation t + k from those until t. Actions [T', A] or [E, T', A]:
-        a_t follows y_t, and may go on beyond the last observation. S are the moments that have
-        `steps` actions. Of several members M stands in front. A model of recordings without actions
-        takes None for them: all that is foretold is then among the observations, S = T − steps."""
+        [t, k − 1] predicts observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t
+        follows y_t, and may go on beyond the last observation. S are the moments that have `steps`
+        actions. Of several members M stands in front. A model of recordings without actions takes
+        None for them: all predicted moments are then among the observations, S = T − steps."""
         y, one = self.recordings(observations, self.online.observations)
         ahead = as_whole(steps)
         if ahead is None:
@@ -244,8 +242,8 @@ class IdentifiedSystem(OtherWords):
                 f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
             )
         with torch.no_grad():
-            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
-        return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
+            predicted = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
+        return self.answer(self.units.observations_out(predicted.cpu().double().numpy()), one)
 
     def rates(self, observations: np.ndarray) -> np.ndarray:
         """Means of observations [T, Y] or [E, T, Y] given the states that are read from them: of
@@ -254,8 +252,8 @@ class IdentifiedSystem(OtherWords):
         y, one = self.recordings(observations, self.online.observations)
         with torch.no_grad():
             z = self.online.posterior(self.inner(y).transpose(1, 2))[0].transpose(1, 2)
-            found = self.online.decode(z.flatten(1, 2)).view(*y.shape)
-        return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
+            rates = self.online.decode(z.flatten(1, 2)).view(*y.shape)
+        return self.answer(self.units.observations_out(rates.cpu().double().numpy()), one)
 
     def of_session(self, observations: np.ndarray, session: int) -> np.ndarray:
         """Observations [..., Y] of one session among the channels of all, as `encode`, `rates` and
@@ -276,20 +274,20 @@ class IdentifiedSystem(OtherWords):
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
-        given = np.asarray(rows, np.float64)
-        if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
-            raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
-        if not self.config.model.missing and np.isnan(given).any():
+        array = np.asarray(rows, np.float64)
+        if array.ndim not in (2, 3) or array.shape[-1] != size or 0 in array.shape[:-1]:
+            raise ValueError(f"Rows {array.shape} do not fit: give [T, {size}] or [E, T, {size}].")
+        if not self.config.model.missing and np.isnan(array).any():
             raise ValueError(
                 "Rows with NaN, values that were not observed, are for models made for them: train "
                 "with agent.model.missing=true."
             )
-        whole = given if given.ndim == 3 else given[None]
-        return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
+        whole = array if array.ndim == 3 else array[None]
+        return np.broadcast_to(whole, (self.members, *whole.shape)), array.ndim == 2
 
-    def answer(self, found: np.ndarray, one: bool) -> np.ndarray:
-        found = found[:, 0] if one else found
-        return found[0] if self.members == 1 else found
+    def answer(self, values: np.ndarray, one: bool) -> np.ndarray:
+        values = values[:, 0] if one else values
+        return values[0] if self.members == 1 else values
 
     # state
 
@@ -297,7 +295,7 @@ class IdentifiedSystem(OtherWords):
         """What questions need."""
         size = self.config.model.latent
         maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
-        parts = zip(
+        columns = zip(
             *(
                 (m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2)
                 for m in maps
@@ -312,7 +310,7 @@ class IdentifiedSystem(OtherWords):
         return (
             {"online": self.online.flat, "share": self.online.dynamics.share}
             | units
-            | dict(zip(MAP, map(np.stack, parts), strict=True))
+            | dict(zip(MAP, map(np.stack, columns), strict=True))
         )
 
     def load_model(self, state: dict[str, Any]) -> None:

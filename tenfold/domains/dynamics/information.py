@@ -104,12 +104,14 @@ class Information:
         else:
             parameters = scaled.shape[-1]
             whole = -(-parameters // self.turn)  # steps of a round
-            own = np.arange(
+            turn = np.arange(
                 self.steps % whole * self.turn,
                 min((self.steps % whole + 1) * self.turn, parameters),
             )
-            restored = np.zeros((*scaled.shape[:2], len(own), parameters))
-            restored[..., np.arange(len(own)), own] = np.sqrt(self.prior * (1 - self.forget**whole))
+            restored = np.zeros((*scaled.shape[:2], len(turn), parameters))
+            restored[..., np.arange(len(turn)), turn] = np.sqrt(
+                self.prior * (1 - self.forget**whole)
+            )
             added = np.concatenate([scaled, restored], -2)
             self.inverse = (
                 updated_inverse(self.inverse / self.forget, added)
@@ -160,8 +162,8 @@ class FeatureInformation(Information):
     def recount(self, drift: Drift, z: np.ndarray) -> None:
         """What steps from the states z [M, n, D], the last one at the end, tell together."""
         share = self.forget ** np.arange(z.shape[1])[::-1]
-        for m, own in enumerate(z):
-            phi = features(drift, own)
+        for m, states in enumerate(z):
+            phi = features(drift, states)
             if self.full:
                 self.inverse[m, 0] = np.linalg.inv(
                     self.prior * np.eye(phi.shape[1]) + (share[:, None] * phi).T @ phi
@@ -236,11 +238,11 @@ def sensitivities_reference(drift: Drift, phi: np.ndarray, slope: np.ndarray) ->
     as it stands."""
     horizon, count = phi.shape
     size = slope.shape[-1]
-    found, s = np.zeros((horizon, size, size * count)), np.zeros((size, size * count))
+    sensitivities, s = np.zeros((horizon, size, size * count)), np.zeros((size, size * count))
     for t in range(horizon):
         s = slope[t] @ s + drift.dt * np.kron(np.eye(size), phi[t])
-        found[t] = s
-    return found
+        sensitivities[t] = s
+    return sensitivities
 
 
 def known_of_weights(drift: Drift, known: np.ndarray, m: int, n: int) -> np.ndarray:

@@ -29,6 +29,7 @@ from tenfold.domains.dynamics.dynamics import (
     FIRST_NOISE,
     FIRST_POSTERIOR,
     LEAST_VARIANCE,
+    MOST_LOG_RATE,
     Dynamics,
     positive,
     raw_of,
@@ -38,13 +39,12 @@ from tenfold.domains.dynamics.sessions import SessionMap
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import Layer
 
-MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
 LEAST_MEAN = 1e-3  # of a neuron's counts, before its logarithm is taken
 
 Posterior = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]  # mean, variance, encoder state
 
 
-class Encoder(nn.Module):
+class LatentEncoder(nn.Module):
     """Observations -> mean and variance of the hidden state. With a gru the last hidden width is
     the size of its state."""
 
@@ -106,7 +106,7 @@ class Encoder(nn.Module):
         return torch.stack(outputs, 1).flatten(1, 2), h
 
 
-class Decoder(nn.Module):
+class LatentDecoder(nn.Module):
     """Hidden state -> mean of the observation, and the noise around it.
 
     Under Poisson noise the mean is a rate: `loglinear` gives its logarithm, the others pass through
@@ -198,9 +198,9 @@ class LatentNetwork(FlatModule):
         # further inputs: whether the observation is visible, and which of its numbers are missing
         self.flags = int(config.mask > 0)
         flags = self.flags + observations * (config.missing and not sessions)
-        self.encoder = Encoder(observations + flags, config, members)
+        self.encoder = LatentEncoder(observations + flags, config, members)
         self.dynamics = Dynamics(config, actions, dt, members)
-        self.decoder = Decoder(observations, config, members)
+        self.decoder = LatentDecoder(observations, config, members)
         if config.missing:
             self.fill = Fill(members, observations, config.noise == "poisson")
         if sessions:

@@ -71,15 +71,12 @@ def estimate(models: np.ndarray, mean: np.ndarray | None = None) -> Estimate:
     return Estimate(middle, std, models)
 
 
-# input matrix and loadings
-
-
 def input_matrix(
-    network: LatentNetwork, m: int, place: Alignment, reach: np.ndarray, pace: float
+    network: LatentNetwork, m: int, to: Alignment, reach: np.ndarray, pace: float
 ) -> Estimate:
     """Of member m: what a unit of each action adds to dz/dt, [D, A]."""
-    own = network.dynamics.action_weight[m].detach().double().cpu().numpy()
-    return estimate(place.matrix @ own / reach * pace)
+    weight = network.dynamics.action_weight[m].detach().double().cpu().numpy()
+    return estimate(to.matrix @ weight / reach * pace)
 
 
 def loadings(
@@ -98,21 +95,21 @@ def loadings(
     """
     decoder = network.decoder
     if not decoder.layers:
-        own = np.eye(network.config.latent) * scale[:, None] @ back
-        return estimate(own[None])
+        loading = np.eye(network.config.latent) * scale[:, None] @ back
+        return estimate(loading[None])
     if len(decoder.layers) > 1:
         raise UserError(
             "A decoder of kind mlp has no loadings, since a channel follows the state otherwise at "
             "every place: use agent.model.decoder=linear or loglinear."
         )
     layer: Any = decoder.layers[0]
-    own = layer.weight[m].detach().double().cpu().numpy()
-    units = np.ones(len(own)) if decoder.kind == "loglinear" or decoder.poisson else scale
+    loading = layer.weight[m].detach().double().cpu().numpy()
+    units = np.ones(len(loading)) if decoder.kind == "loglinear" or decoder.poisson else scale
     if y is None or not len(y):
-        return estimate((own * units[:, None] @ back)[None])
+        return estimate((loading * units[:, None] @ back)[None])
     moved = newton_moves(network, m, seed, y, max(network.dynamics.models, 2))
-    each = (own + moved - moved.mean(0)) * units[:, None] @ back
-    return estimate(each, own * units[:, None] @ back)
+    models = (loading + moved - moved.mean(0)) * units[:, None] @ back
+    return estimate(models, loading * units[:, None] @ back)
 
 
 @torch.no_grad()
@@ -125,18 +122,18 @@ def newton_moves(
     counts for neither."""
     rows = y.expand(network.members, -1, -1).unsqueeze(2)
     z = network.posterior(rows)[0][m, :, 0]
-    given = z.expand(network.members, -1, -1)
+    states = z.expand(network.members, -1, -1)
     with torch.enable_grad():
-        below = network.decoder(given)[m].detach().requires_grad_()
+        below = network.decoder(states)[m].detach().requires_grad_()
         mean = network.decoder.link(below)
         slope = torch.autograd.grad(mean.sum(), below)[0].double().cpu().numpy()
     mean = mean.detach().double().cpu().numpy()
     spread = mean if network.decoder.poisson else np.ones_like(mean)
     x = np.concatenate((z.double().cpu().numpy(), np.ones((len(z), 1))), 1)
-    seen = y.double().cpu().numpy()
-    there = ~np.isnan(seen)
-    score = np.where(there, slope * (seen - mean) / spread, 0.0)
-    certain = np.where(there, slope**2 / spread, 0.0)
+    targets = y.double().cpu().numpy()
+    observed = ~np.isnan(targets)
+    score = np.where(observed, slope * (targets - mean) / spread, 0.0)
+    certain = np.where(observed, slope**2 / spread, 0.0)
     weight = bootstrap(seed, models, len(x))
     information = np.einsum("nt,tc,ti,tj->ncij", weight, certain, x, x, optimize=True)
     pulled = np.einsum("nt,tc,ti->nci", weight, score, x, optimize=True)
@@ -164,8 +161,8 @@ class Flow:
             self.steady = self.dynamics.action_weight[m].cpu().numpy() @ rest  # [N, D]
 
     def everywhere(self, z: np.ndarray) -> torch.Tensor:
-        own = torch.from_numpy(z).to(self.dynamics.action_weight)
-        return own.expand(self.members, self.dynamics.models, *z.shape).contiguous()
+        states = torch.from_numpy(z).to(self.dynamics.action_weight)
+        return states.expand(self.members, self.dynamics.models, *z.shape).contiguous()
 
     @torch.no_grad()
     def velocity(self, z: np.ndarray) -> np.ndarray:
@@ -203,34 +200,37 @@ class Flow:
 
 
 def fixed_points(
-    network: LatentNetwork, m: int, place: Alignment, rest: np.ndarray, pace: float
+    network: LatentNetwork, m: int, to: Alignment, rest: np.ndarray, pace: float
 ) -> list[FixedPoint]:
     """Of member m, those nearest to the middle first. A point that most models do not have is left
-    out: where nothing was seen a field may pass 0 by chance."""
+    out: where no data was a field may pass 0 by chance."""
     flow, size = Flow(network, m, rest), network.config.latent
     starts = np.zeros((1, size))
     if flow.dynamics.kind != "linear":
         drawn = fill_normal(key(0, Purpose.START, 7), 0, np.empty(STARTS * size))
         starts = np.concatenate((starts, SPREAD * drawn.reshape(-1, size)))
-    found = []
-    for own in distinct(flow.roots(starts)):
-        each = [flow.roots(own[None], n) for n in range(flow.dynamics.models)]
-        having = [n for n, z in enumerate(each) if len(z) and np.abs(z[0] - own).max() < ELSEWHERE]
-        if len(having) < MAJORITY * len(each):
+    points = []
+    for root in distinct(flow.roots(starts)):
+        roots = [flow.roots(root[None], n) for n in range(flow.dynamics.models)]
+        having = [
+            n for n, z in enumerate(roots) if len(z) and np.abs(z[0] - root).max() < ELSEWHERE
+        ]
+        if len(having) < MAJORITY * len(roots):
             continue
-        points = np.stack([each[n][0] for n in having])
-        slopes = np.stack([flow.slope(each[n])[n, 0] for n in having])
-        middle = flow.slope(own[None]).mean(0)[0]
-        found.append(described(own, points, middle, slopes, place, pace, len(having) / len(each)))
-    return found
+        model_points = np.stack([roots[n][0] for n in having])
+        slopes = np.stack([flow.slope(roots[n])[n, 0] for n in having])
+        middle = flow.slope(root[None]).mean(0)[0]
+        support = len(having) / len(roots)
+        points.append(described(root, model_points, middle, slopes, to, pace, support))
+    return points
 
 
 def distinct(z: np.ndarray) -> np.ndarray:
     """States [n, D] without those that lie beside another; those nearest to 0 first."""
     kept: list[np.ndarray] = []
-    for own in z[np.argsort(np.linalg.norm(z, axis=1), kind="stable")]:
-        if all(np.abs(own - other).max() > APART for other in kept):
-            kept.append(own)
+    for point in z[np.argsort(np.linalg.norm(z, axis=1), kind="stable")]:
+        if all(np.abs(point - other).max() > APART for other in kept):
+            kept.append(point)
     return np.array(kept).reshape(-1, z.shape[1])
 
 
@@ -239,20 +239,22 @@ def described(
     points: np.ndarray,
     middle: np.ndarray,
     slopes: np.ndarray,
-    place: Alignment,
+    to: Alignment,
     pace: float,
     support: float,
 ) -> FixedPoint:
     """In the units outside; eigenvalues do not know coordinates."""
-    into, back = place.matrix, np.linalg.pinv(place.matrix)
-    own = ordered(np.linalg.eigvals(middle).astype(complex))
-    each = np.stack([matched(np.linalg.eigvals(slope).astype(complex), own) for slope in slopes])
+    into, back = to.matrix, np.linalg.pinv(to.matrix)
+    eigenvalues = ordered(np.linalg.eigvals(middle).astype(complex))
+    models = np.stack(
+        [matched(np.linalg.eigvals(slope).astype(complex), eigenvalues) for slope in slopes]
+    )
     return FixedPoint(
-        estimate(place.to_true(points), place.to_true(point)),
+        estimate(to.to_true(points), to.to_true(point)),
         estimate(into @ slopes @ back * pace, into @ middle @ back * pace),
-        estimate(each * pace, own * pace),
-        estimate(continuous(each) * pace, continuous(own) * pace),
-        kind_of(own),
+        estimate(models * pace, eigenvalues * pace),
+        estimate(continuous(models) * pace, continuous(eigenvalues) * pace),
+        kind_of(eigenvalues),
         support,
     )
 
@@ -264,8 +266,8 @@ def ordered(eigenvalues: np.ndarray) -> np.ndarray:
 
 def matched(eigenvalues: np.ndarray, to: np.ndarray) -> np.ndarray:
     """In the order of those that they are nearest to."""
-    apart = np.abs(eigenvalues[:, None] - to)
-    return eigenvalues[np.argsort(linear_sum_assignment(apart)[1])]
+    distance = np.abs(eigenvalues[:, None] - to)
+    return eigenvalues[np.argsort(linear_sum_assignment(distance)[1])]
 
 
 def continuous(eigenvalues: np.ndarray) -> np.ndarray:
@@ -289,21 +291,21 @@ def rounded(mean: float, std: float) -> str:
     return f"{mean:.3f}" if np.isnan(std) else f"{mean:.3f} ± {std:.3f}"
 
 
-def eigenvalue_words(found: Estimate, number: Callable[[float, float], str] = rounded) -> str:
+def eigenvalue_words(estimates: Estimate, number: Callable[[float, float], str] = rounded) -> str:
     """Each with its error, a pair once: `-0.38 ± 0.03 turning 1.98 ± 0.02`."""
-    parts = []
-    for mean, std in zip(found.mean, found.std, strict=True):
+    texts = []
+    for mean, std in zip(estimates.mean, estimates.std, strict=True):
         if mean.imag >= -ROUND:
             turn = f" turning {number(mean.imag, std.imag)}" if mean.imag > ROUND else ""
-            parts.append(f"{number(mean.real, std.real)}{turn}")
-    return "; ".join(parts)
+            texts.append(f"{number(mean.real, std.real)}{turn}")
+    return "; ".join(texts)
 
 
-def fixed_point_words(found: FixedPoint) -> str:
+def fixed_point_words(point: FixedPoint) -> str:
     """`stable focus at (0.01 ± 0.02, …), eigenvalues …`."""
-    place = ", ".join(map(rounded, found.point.mean, found.point.std))
-    inside = eigenvalue_words(found.continuous)
-    return f"{found.kind} at ({place}), eigenvalues in continuous time {inside}"
+    where = ", ".join(map(rounded, point.point.mean, point.point.std))
+    inside = eigenvalue_words(point.continuous)
+    return f"{point.kind} at ({where}), eigenvalues in continuous time {inside}"
 
 
 def plain(numbers: Estimate) -> dict[str, Any]:
@@ -319,28 +321,28 @@ def plain(numbers: Estimate) -> dict[str, Any]:
     return {"mean": listed(numbers.mean), "std": listed(numbers.std)}
 
 
-def matrix_words(found: Estimate) -> str:
+def matrix_words(matrix: Estimate) -> str:
     """Rows with semicolons between them."""
-    each = zip(found.mean, found.std, strict=True)
-    return "; ".join(" ".join(map(rounded, mean, std)) for mean, std in each)
+    rows = zip(matrix.mean, matrix.std, strict=True)
+    return "; ".join(" ".join(map(rounded, mean, std)) for mean, std in rows)
 
 
 def learned_row(agent: Any) -> list[dict[str, Any]]:
-    """Of each member what `tenfold eval` tells, as numbers and in words: in the environment's own
-    coordinates where these are known."""
+    """Of each member the results of `tenfold eval`, as numbers and in words: in the environment's
+    own coordinates where these are known."""
     true, several = bool(agent.maps), agent.members > 1
     answers = agent.input_matrix(true), agent.fixed_points(true)
     rows = []
     for pushed, points in zip(*answers, strict=True) if several else (answers,):
-        words = [f"fixed point: {fixed_point_words(one)}" for one in points]
+        lines = [f"fixed point: {fixed_point_words(one)}" for one in points]
         if pushed.mean.size:
-            words.append(f"input matrix: {matrix_words(pushed)}")
+            lines.append(f"input matrix: {matrix_words(pushed)}")
         if len(pushed.models) < 2:
-            words.append("how sure these are is not known of one model: agent.model.ensemble=5")
+            lines.append("how sure these are is not known of one model: agent.model.ensemble=5")
         fixed = [
             {name: plain(getattr(one, name)) for name in ("point", "eigenvalues", "continuous")}
             | {"kind": one.kind, "support": one.support}
             for one in points
         ]
-        rows.append({"input_matrix": plain(pushed), "fixed_points": fixed, "words": words})
+        rows.append({"input_matrix": plain(pushed), "fixed_points": fixed, "words": lines})
     return rows

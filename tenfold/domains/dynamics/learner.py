@@ -105,8 +105,7 @@ def require_fit(run: Run, envs: Environments) -> None:
 
 
 class ModelLearner(BareLearner):
-    """The window is part of the agent's state, and without reward there is nothing to tell of an
-    episode."""
+    """The window is part of the agent's state; without reward there are no episode statistics."""
 
     agent: ExplorerAgent
 
@@ -157,12 +156,12 @@ class ExplorerLearner(ModelLearner):
         """Compiles what a round needs: one round of a copy with the shortest start."""
         early = replace(self.config, learning_starts=0)
         agent = ExplorerAgent(
-            early, len(self.agent.seen[0]), self.agent.low, self.agent.high, self.agent.dt, (0,)
+            early, len(self.agent.last_obs[0]), self.agent.low, self.agent.high, self.agent.dt, (0,)
         )
-        agent.observe(agent.seen, agent.begins)
+        agent.observe(agent.last_obs, agent.begins)
         agent.remember(agent.no_action() if agent.planning.idle else agent.planned())
         if agent.refit_due(0):
-            agent.observe(agent.seen, ~agent.begins)
+            agent.observe(agent.last_obs, ~agent.begins)
             agent.remember(agent.no_action())
             agent.refit()
 
@@ -250,8 +249,8 @@ def put_into(agent: ExplorerAgent, kept: Recording) -> None:
     agent.bound(*reached(kept))
     for y, a in kept.episodes:
         for t in range(len(y)):
-            seen, done = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
-            agent.window.append(seen, done, np.full(agent.members, t == 0))
+            row, action = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
+            agent.window.append(row, action, np.full(agent.members, t == 0))
     if not agent.window.ready:
         longest = max(len(y) for y, _ in kept.episodes)
         raise ConfigError(

@@ -30,7 +30,7 @@ from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.validation import Recordings, Truth
-from tenfold.runs.schema import NUMBER, WHOLE, Schema, filled
+from tenfold.runs.file_schema import NUMBER, WHOLE, Schema, filled
 
 STEPS = 10  # horizons of R²
 LAGS = 2  # of ARX
@@ -126,7 +126,7 @@ def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = Tru
     metrics: dict[str, Any] = {
         "r2": k_step_r2(network, y, a, steps),
         "elbo": bound.cpu().double().numpy() + agent.units.log_density_of(recordings.y),
-        "last_r2": np.stack([repeated_r2(own, steps) for own in y.cpu().double().numpy()]),
+        "last_r2": np.stack([repeated_r2(one, steps) for one in y.cpu().double().numpy()]),
     }
     if agent.config.model.noise == "poisson":
         normals = drawn.expand(members, *drawn.shape)
@@ -136,7 +136,7 @@ def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = Tru
         states = truth.latent.reshape(-1, truth.latent.shape[-1])
         same = agent.config.model.decoder == "identity" and states.shape == mean.shape[1:]
         learned = mean.cpu().double().numpy()
-        agent.maps = agent.own if same else [align(own, states) for own in learned]
+        agent.maps = agent.output_maps if same else [align(one, states) for one in learned]
         metrics["field_error"] = field_errors(agent, truth)
         if truth.continuous:
             metrics["instant_error"] = field_errors(agent, truth, True)
@@ -150,7 +150,7 @@ def field_errors(agent: ExplorerAgent, truth: Truth, instantaneous: bool = False
     """Of each member, [M]."""
     fields = agent.field(truth.points, true=True, instantaneous=instantaneous)
     every = fields.reshape(agent.members, *truth.field.shape)
-    return np.array([field_error(own, truth.field, truth.weight) for own in every])
+    return np.array([field_error(one, truth.field, truth.weight) for one in every])
 
 
 def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> np.ndarray:
@@ -164,7 +164,7 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
         every = np.broadcast_to(y, (agent.members, *y.shape))
         return agent.units.observations_in(every)[m], agent.units.actions_in(a)
 
-    train, held = (
+    train, validation = (
         inside(window.obs[m, rows], window.action[m, rows]),
         inside(recordings.y, recordings.a),
     )
@@ -178,7 +178,7 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
         filled = np.expm1(filled) if agent.config.model.noise == "poisson" else filled
         return np.where(np.isnan(rows), filled, rows)
 
-    return fit_arx(*train, LAGS, fill).k_step_r2(*held, steps)
+    return fit_arx(*train, LAGS, fill).k_step_r2(*validation, steps)
 
 
 # spike counts

@@ -54,13 +54,13 @@ def error_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 def novelty_reference(target, predictor, sizes, z):
     """Mean over outputs of (predictor(z) − target(z))², one state after another."""
-    found = []
+    errors = []
     for state in torch.from_numpy(z).T:
-        given, asked = (
+        predicted, target_output = (
             mlp_of(torch.from_numpy(flat), sizes, TANH, state[None]) for flat in (predictor, target)
         )
-        found.append((given - asked).square().mean())
-    return torch.stack(found)
+        errors.append((predicted - target_output).square().mean())
+    return torch.stack(errors)
 
 
 @pair(novelty_reference, error_examples, rtol=1e-4, atol=1e-5)
@@ -70,13 +70,13 @@ def novelty(target, predictor, sizes, z):
     samples, outputs = z.shape[1], sizes[-1]
     hidden = np.empty((2, samples * sizes[1:].sum()), np.float32)
     activation = np.int64(TANH)  # typed: a literal would compile `mlp_forward` once more
-    asked = mlp_forward(target, sizes, activation, z, hidden[0])
-    given = mlp_forward(predictor, sizes, activation, z, hidden[1])
-    found = np.zeros(samples, np.float32)
+    target_output = mlp_forward(target, sizes, activation, z, hidden[0])
+    predicted = mlp_forward(predictor, sizes, activation, z, hidden[1])
+    errors = np.zeros(samples, np.float32)
     for j in range(outputs):
         for b in range(samples):
-            found[b] += (given[j, b] - asked[j, b]) ** 2 / outputs
-    return found
+            errors[b] += (predicted[j, b] - target_output[j, b]) ** 2 / outputs
+    return errors
 
 
 class Novelty:
@@ -104,8 +104,8 @@ class Novelty:
         flat = torch.from_numpy(self.predictor).clone().requires_grad_()
         states, targets = torch.from_numpy(z.astype(np.float32)), torch.from_numpy(self.target)
         errors = [
-            mlp_of(own, self.sizes, TANH, state) - mlp_of(target, self.sizes, TANH, state)
-            for own, target, state in zip(flat, targets, states, strict=True)
+            mlp_of(weights, self.sizes, TANH, state) - mlp_of(target, self.sizes, TANH, state)
+            for weights, target, state in zip(flat, targets, states, strict=True)
         ]
         losses = torch.stack([error.square().mean() for error in errors])
         losses.sum().backward()
@@ -143,7 +143,7 @@ class Objective(NamedTuple):
     goal: float
     cost: float
     criterion: int
-    place: np.ndarray  # the goal, [D] or each member's own [M, D]
+    goals: np.ndarray  # the goal, [D] or each member's own [M, D]
     target: np.ndarray  # of novelty, [M, P]
     predictor: np.ndarray
     sizes: np.ndarray
@@ -159,7 +159,7 @@ def objective_of(
     """As the settings ask. `novelty` is needed where it has a weight; its arrays are not copied."""
     policy, strange = settings.policy, novelty_weight(settings)
     information = settings.information_weight or float(policy == "active")
-    apart = settings.disagreement_weight or float(policy == "disagreement")
+    disagreement = settings.disagreement_weight or float(policy == "disagreement")
     nearness = settings.goal_weight or float(policy == "goal")
     if nearness and len(settings.goal) != size:
         raise ConfigError(
@@ -167,7 +167,7 @@ def objective_of(
             f"= {list(settings.goal)} has {len(settings.goal)} numbers where the hidden state has "
             f"{size}: give one for each.",
         )
-    if apart and models < 2:
+    if disagreement and models < 2:
         raise ConfigError(
             "planner.policy",
             "or its weights: disagreement needs models that can disagree: set model.ensemble to 2 "
@@ -180,7 +180,7 @@ def objective_of(
     empty = np.zeros((0, 0), np.float32)
     return Objective(
         information,
-        apart,
+        disagreement,
         strange,
         nearness,
         settings.action_cost,
@@ -202,8 +202,8 @@ def weighted_sum(
     """What paths are worth, [M, B], from their information [M, B], the states [M, N, B, H, D] that
     they lead to and their actions [M, B, H, A]."""
     members, _, samples, _, size = states.shape
-    place = np.broadcast_to(objective.place, (members, size)).reshape(members, 1, 1, 1, size)
-    found = (
+    place = np.broadcast_to(objective.goals, (members, size)).reshape(members, 1, 1, 1, size)
+    worth_of_paths = (
         objective.information * gain
         + objective.disagreement * states.var(1).sum(-1).mean(-1)
         - objective.goal * np.square(states - place).sum(-1).mean((1, 3))
@@ -213,8 +213,8 @@ def weighted_sum(
         networks = objective.target[m], objective.predictor[m], objective.sizes
         flat = np.ascontiguousarray(states[m].reshape(-1, size).T.astype(np.float32))
         new = np.asarray(newness(*networks, flat)).reshape(-1, samples, states.shape[3])
-        found[m] += objective.novelty * new.mean((0, 2))
-    return found
+        worth_of_paths[m] += objective.novelty * new.mean((0, 2))
+    return worth_of_paths
 
 
 def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -229,13 +229,13 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
     ]
     for k, (drift, start, actions) in enumerate(system_examples(rng, dtype)):
         new = Novelty(list(range(len(start))), start.shape[1])
-        place = rng.normal(size=start.shape).astype(np.float32)
+        goals = rng.normal(size=start.shape).astype(np.float32)
         # the whole matrix of 200 is slow 165 times
         for full in (False, True)[: 1 if drift.weight.shape[1] == 5 else 2]:
             known = random_known(rng, drift, full)
             for weights in (sums[0], sums[k]):
-                given = place, new.target, new.predictor, new.sizes
-                objective = Objective._make((*map(float, weights), (k + full) % 2, *given))
+                arrays = goals, new.target, new.predictor, new.sizes
+                objective = Objective._make((*map(float, weights), (k + full) % 2, *arrays))
                 yield objective, drift, known, start, actions
 
 
@@ -269,13 +269,13 @@ def worth(objective, drift, known, start, actions):
         np.empty((horizon, size, size, samples), np.float32),
     )
     moved = np.empty((horizon, controls, samples), np.float32)
-    found = np.zeros((members, samples))
+    total = np.zeros((members, samples))
     for m in range(members):
         for t in range(horizon):
             for a in range(controls):
                 for b in range(samples):
                     moved[t, a, b] = actions[m, b, t, a]
-                    found[m, b] -= objective.cost * moved[t, a, b] ** 2 / (horizon * controls)
+                    total[m, b] -= objective.cost * moved[t, a, b] ** 2 / (horizon * controls)
         for n in range(models):
             path(drift, m, n, start[m], moved, state[n], phi, slope)
             if objective.information:
@@ -286,11 +286,11 @@ def worth(objective, drift, known, start, actions):
                 )
                 if known.ndim == 3:
                     diagonal_gain(
-                        known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m]
+                        known[m, 0], variance, dt, phi, slope, objective.criterion, share, total[m]
                     )
                 else:
                     full_gain(
-                        known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m]
+                        known[m, 0], variance, dt, phi, slope, objective.criterion, share, total[m]
                     )
             for t in range(1, horizon + 1):
                 if objective.novelty:
@@ -298,22 +298,22 @@ def worth(objective, drift, known, start, actions):
                         objective.target[m], objective.predictor[m], objective.sizes, state[n, t]
                     )
                     for b in range(samples):
-                        found[m, b] += objective.novelty * new[b] / (models * horizon)
+                        total[m, b] += objective.novelty * new[b] / (models * horizon)
                 if objective.goal:
                     for d in range(size):
                         for b in range(samples):
-                            found[m, b] -= (
+                            total[m, b] -= (
                                 objective.goal
-                                * (state[n, t, d, b] - objective.place[m, d]) ** 2
+                                * (state[n, t, d, b] - objective.goals[m, d]) ** 2
                                 / (models * horizon)
                             )
         if objective.disagreement:
-            add_disagreement(state, objective.disagreement, found[m])
-    return found
+            add_disagreement(state, objective.disagreement, total[m])
+    return total
 
 
 @kernel
-def add_disagreement(state, weight, found):
+def add_disagreement(state, weight, total):
     """Adds weight · (mean over steps of Σ_d Var_n) of states [N, H + 1, D, B], whose first step is
     given, to `found` [B]."""
     models, steps, size, samples = state.shape
@@ -325,7 +325,7 @@ def add_disagreement(state, weight, found):
                     middle += state[n, t, d, b] / models
                 for n in range(models):
                     square += (state[n, t, d, b] - middle) ** 2 / models
-                found[b] += weight * square / (steps - 1)
+                total[b] += weight * square / (steps - 1)
 
 
 def score_of(
@@ -340,6 +340,11 @@ def score_of(
             f"{drift.weight.shape}"
         )
     # its own, in C order: what is read-only or in another order is compiled for again
-    place = np.array(np.broadcast_to(objective.place, (members, size)), order="C")
-    given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
-    return partial(worth, *given)
+    goals = np.array(np.broadcast_to(objective.goals, (members, size)), order="C")
+    arguments = (
+        objective._replace(goals=goals),
+        drift,
+        known,
+        np.ascontiguousarray(start, np.float32),
+    )
+    return partial(worth, *arguments)

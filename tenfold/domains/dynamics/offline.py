@@ -35,7 +35,7 @@ from tenfold.domains.dynamics.recording import Recording, pooled
 from tenfold.domains.dynamics.recording_source import fit_input, recorded, recording_id, source_of
 from tenfold.domains.dynamics.recording_table import Selection, listed
 from tenfold.runs.charts import Chart, Line
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 from tenfold.training.loop import Result, train
 
 SETTINGS = {
@@ -83,20 +83,23 @@ def fit(
         raise ConfigError("bin", f"= {show(bin)} is no width: give one above 0, such as 0.02.")
     selection = Selection(names_in(observations), names_in(actions), width)
     source = fit_input(file, shared, out, selection)
-    parts = [recorded(path, step, source.selection) for path in source.paths]
-    left_out = [*source.left_out, *(name for part in parts for name in part.left_out)]
+    recordings = [recorded(path, step, source.selection) for path in source.paths]
+    left_out = [
+        *source.left_out,
+        *(name for one_recording in recordings for name in one_recording.left_out),
+    ]
     if left_out:
         names = listed(list(dict.fromkeys(left_out)))
         say(f"{source.label} also holds what is left out: {names}")
-    for path, part in zip(source.paths, parts, strict=True):
-        for note in part.notes:
+    for path, one_recording in zip(source.paths, recordings, strict=True):
+        for note in one_recording.notes:
             say(f"{path}: {note}")
-    notes = [note for part in parts for note in part.notes]
-    recording = pooled(source.paths, parts) if shared else parts[0]
+    notes = [note for one_recording in recordings for note in one_recording.notes]
+    recording = pooled(source.paths, recordings) if shared else recordings[0]
     agent = {"window": recording.steps}
     agent |= {"model": {"missing": True}} if recording.missing else {}
     base = merge(merge(SETTINGS, {"agent": agent}), settings or {})
-    sizes = tuple(part.sizes[0] for part in parts) if shared else ()
+    sizes = tuple(one_recording.sizes[0] for one_recording in recordings) if shared else ()
     ident = recording_id(source.paths, recording, source.selection, sizes)
     run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):
@@ -108,15 +111,15 @@ def fit(
         )
     if doubt := unlike_counts(recording, run.agent.model.noise, base):
         say(f"{source.label}: {doubt}")
-    found = None
+    size_search = None
     if latent == "auto":
-        found = search(run, recording, quiet)
-        say(found.sentence)
+        size_search = search(run, recording, quiet)
+        say(size_search.sentence)
     if latent is not None:
         model = run.agent.model
-        model = sized(model, found.chosen) if found else replace(model, latent=latent)
+        model = sized(model, size_search.chosen) if size_search else replace(model, latent=latent)
         run = replace(run, agent=replace(run.agent, model=model))
-    kept = [KeepNotes(notes, found)] if notes or found else []
+    kept = [KeepNotes(notes, size_search)] if notes or size_search else []
     name = f"fit-{source.name}"
     return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
 
@@ -157,7 +160,7 @@ def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) ->
 
 
 @dataclass(frozen=True)
-class Search:
+class LatentSearch:
     """Sizes tried, the mean R² of each, its standard error, and the size taken; gradient steps of
     each trial and the pieces it was judged by."""
 
@@ -191,7 +194,7 @@ def sized(model: LatentModel, latent: int) -> LatentModel:
     return replace(model, latent=latent, grid=grid if model.dynamics == "rbf" else model.grid)
 
 
-def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
+def search(run: Run, recording: Recording, quiet: bool = False) -> LatentSearch:
     """Tries 1 … 6 numbers on the steps that a run on the recording trains on."""
     set_threads(run.threads)
     config = run.agent
@@ -203,8 +206,8 @@ def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
         )
     division = recording.divided().kept.divided()
     y, a = (
-        np.concatenate(parts) if not division.alone else parts[0]
-        for parts in zip(division.choosing, division.judging, strict=True)
+        np.concatenate(pair) if not division.alone else pair[0]
+        for pair in zip(division.choosing, division.judging, strict=True)
     )
     if len(y) < FEW:
         raise UserError(
@@ -230,7 +233,7 @@ def search(run: Run, recording: Recording, quiet: bool = False) -> Search:
                 flush=True,
             )
     chosen = tried[smallest_within(means, errors)]
-    return Search(tried, tuple(means), tuple(errors), chosen, steps, len(y))
+    return LatentSearch(tried, tuple(means), tuple(errors), chosen, steps, len(y))
 
 
 def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -> np.ndarray:
@@ -256,11 +259,11 @@ def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
     inside = inner[0].cpu().double().numpy()
     starts = y.shape[1] - ahead
     following = np.stack([inside[:, k : k + starts] for k in range(1, ahead + 1)], 2)
-    seen = ~np.isnan(following) & ~unread(inside[:, :starts])[:, :, None, None]
-    known = np.where(seen, following, 0.0)
-    mean = known.sum((0, 1, 2)) / np.maximum(seen.sum((0, 1, 2)), 1)
+    observed = ~np.isnan(following) & ~unread(inside[:, :starts])[:, :, None, None]
+    known = np.where(observed, following, 0.0)
+    mean = known.sum((0, 1, 2)) / np.maximum(observed.sum((0, 1, 2)), 1)
     error, spread = (
-        np.square(np.where(seen, known - other, 0.0)).sum((1, 3))
+        np.square(np.where(observed, known - other, 0.0)).sum((1, 3))
         for other in (predicted[:, :starts], mean)
     )  # [E, K]
     usual = np.maximum(spread.mean(0), np.finfo(np.float64).tiny)
@@ -273,37 +276,37 @@ def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
 class KeepNotes(Callback):
     """Writes the notes about a recording into the run's folder, as soon as there is one."""
 
-    def __init__(self, notes: Sequence[str], search: Search | None) -> None:
+    def __init__(self, notes: Sequence[str], search: LatentSearch | None) -> None:
         self.content = {"notes": list(notes), "latent": asdict(search) if search else None}
 
     def on_start(self, training: Any) -> None:
         replace_file(Path(training.path) / FILE, json.dumps(self.content, indent=1).encode())
 
 
-def kept_notes(path: Path) -> tuple[list[str], Search | None]:
+def kept_notes(path: Path) -> tuple[list[str], LatentSearch | None]:
     """The notes in a run's folder; nothing where the file does not exist or is damaged."""
     try:
         content = json.loads((path / FILE).read_text())
-        notes, found = [str(note) for note in content["notes"]], content["latent"]
-        if found is None:
+        notes, latent = [str(note) for note in content["notes"]], content["latent"]
+        if latent is None:
             return notes, None
-        r2, error = (tuple(map(float, found[name])) for name in ("r2", "error"))
-        sizes = tuple(map(int, found["tried"]))
+        r2, error = (tuple(map(float, latent[name])) for name in ("r2", "error"))
+        sizes = tuple(map(int, latent["tried"]))
         if not len(sizes) == len(r2) == len(error) > 0:
             return notes, None
-        whole = [int(found[name]) for name in ("chosen", "steps", "pieces")]
-        return notes, Search(sizes, r2, error, *whole)
+        whole = [int(latent[name]) for name in ("chosen", "steps", "pieces")]
+        return notes, LatentSearch(sizes, r2, error, *whole)
     except (OSError, ValueError, KeyError, TypeError):
         return [], None
 
 
-def search_chart(search: Search) -> Chart:
+def search_chart(search: LatentSearch) -> Chart:
     """R² over sizes with one standard error on each side."""
     r2, error = np.array(search.r2), np.array(search.error)
     line = Line(
         "R² on pieces held back ± its error", search.tried, r2, (r2 - error, r2 + error), 0, "dots"
     )
-    taken = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
-    chosen = Line("taken", [search.chosen], np.array([taken]), None, 3, "dots")
-    words = "numbers of the hidden state"
-    return Chart("R² over the size of the state", [line, chosen], words, small=True)
+    best = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
+    mark = Line("taken", [search.chosen], np.array([best]), None, 3, "dots")
+    axis = "numbers of the hidden state"
+    return Chart("R² over the size of the state", [line, mark], axis, small=True)

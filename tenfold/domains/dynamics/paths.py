@@ -126,7 +126,7 @@ def path_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 def path_reference(drift, m, n, start, actions, *room):
     """One sample and one step after another."""
-    found = []
+    samples = []
     for b in range(actions.shape[2]):
         state, phi, slope = [start.astype(np.float64)], [], []
         for a in actions[:, :, b]:
@@ -134,8 +134,8 @@ def path_reference(drift, m, n, start, actions, *room):
             phi.append(features(drift, z))
             slope.append(jacobian(drift, m, n, z))
             state.append(z + drift.dt * (drift.weight[m, n] @ phi[-1] + drift.push[m, n] @ a))
-        found.append((state, phi, slope))
-    return tuple(np.stack(part, -1) for part in zip(*found, strict=True))
+        samples.append((state, phi, slope))
+    return tuple(np.stack(part, -1) for part in zip(*samples, strict=True))
 
 
 @pair(path_reference, path_examples, rtol=1e-4, atol=2e-5)

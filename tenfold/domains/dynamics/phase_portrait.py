@@ -15,9 +15,9 @@ from tenfold.domains.dynamics.learned import Estimate, FixedPoint, eigenvalue_wo
 from tenfold.domains.dynamics.offline import kept_notes, search_chart
 from tenfold.domains.dynamics.validation import GRID, Recordings, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
-from tenfold.runs.files import Arrays, read_arrays, write_arrays
+from tenfold.runs.file_schema import TEXT, WHOLE, Schema
 from tenfold.runs.page import Section, charts, folded, grid, image, paragraph
-from tenfold.runs.schema import TEXT, WHOLE, Schema
+from tenfold.runs.storage import Arrays, read_arrays, write_arrays
 
 FILE = "portrait.safetensors"
 TABLE: Schema = {"title": TEXT, "head": [TEXT], "lines": [[TEXT]]}
@@ -50,7 +50,7 @@ def portrait_arrays(agent: ExplorerAgent, recordings: Recordings) -> dict[str, n
     """Of the first member, in true coordinates where they are known: states visited, in the order
     of time, and for systems of two numbers fields and information on a grid."""
     known, truth = bool(agent.maps), recordings.truth
-    to = agent.maps[0] if known else agent.own[0]
+    to = agent.maps[0] if known else agent.output_maps[0]
     visited = to.to_true(agent.window_states()[1][0])
     if visited.shape[1] != 2:
         return {"visited": visited}
@@ -95,12 +95,12 @@ def sections(path: Path, fits: list[dict[str, Any]], counted: str) -> list[Secti
         numbers = learned_section(note.get("learned", []), whose_member(note))
     if fits:
         body += charts(fit_charts(fits, counted))
-    shown = [Section("What was identified", body)] if body else []
+    portrait = [Section("What was identified", body)] if body else []
     notes, search = kept_notes(path)
     about = "".join(paragraph(f"{note[:1].upper()}{note[1:]}.") for note in notes)
     if search:
         about += paragraph(f"Chosen: {search.sentence}.") + charts([search_chart(search)])
-    return [*shown, *numbers, *([Section("The recording", about)] if about else [])]
+    return [*portrait, *numbers, *([Section("The recording", about)] if about else [])]
 
 
 def drawable(arrays: Arrays) -> bool:
@@ -129,8 +129,8 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
     fastest = max(float(np.hypot(*fields.get("true", fields["learned"])).max()), 1e-9)
     for axes, name in zip(every, panels, strict=True):
         if name == "information":
-            shown = axes.pcolormesh(x, y, arrays["information"], cmap="viridis", shading="nearest")
-            figure.colorbar(shown, ax=axes, label="log₁₀ of information")
+            mesh = axes.pcolormesh(x, y, arrays["information"], cmap="viridis", shading="nearest")
+            figure.colorbar(mesh, ax=axes, label="log₁₀ of information")
         else:
             lines = draw_streams(axes, x, y, fields[name], fastest)
             if name == "learned":  # one bar for both
@@ -177,9 +177,9 @@ def draw_streams(axes: Any, x: np.ndarray, y: np.ndarray, field: np.ndarray, fas
 def draw_visited(axes: Any, name: str, visited: np.ndarray) -> None:
     """States [n, 2] as dots that show on what is below them; the legend's dot is larger."""
     colour = "C3" if name == "learned" else "w"
-    words = "visited states" if name == "learned" else "visited states (on information)"
+    label = "visited states" if name == "learned" else "visited states (on information)"
     axes.plot(*visited.T, ".", color=colour, markersize=1.5, alpha=0.35)
-    axes.plot([], [], ".", color=colour, markeredgecolor="0.5", markersize=6, label=words)
+    axes.plot([], [], ".", color=colour, markeredgecolor="0.5", markersize=6, label=label)
 
 
 def whose_member(note: dict[str, Any]) -> str:
@@ -304,7 +304,7 @@ def learned_section(tables: Sequence[dict[str, Any]], whose: str) -> list[Sectio
         "(agent.model.ensemble=5 trains five)."
     )
     for one in tables:
-        shown, title = grid(one["head"], one["lines"]), one["title"]
+        rows, title = grid(one["head"], one["lines"]), one["title"]
         long = len(one["lines"]) > LONG
-        body += folded(title, shown) if long else paragraph(title) + shown
+        body += folded(title, rows) if long else paragraph(title) + rows
     return [Section("What was learned, as numbers", body)]

@@ -99,15 +99,15 @@ class Planning:
         self.settings, self.dynamics = settings, dynamics
         self.idle = settings.policy in NOTHING
         self.novelty: Novelty | None = None
-        self.parts: dict[str, Any] = {}  # by their names in a checkpoint
+        self.components: dict[str, Any] = {}  # by their names in a checkpoint
         if self.idle:
             return
         _, models, size = dynamics.raw_variance.shape
         self.information = information_of(dynamics, settings.matrix, settings.forget)
         self.search = Icem(settings, streams_of(seeds), low, high)
-        self.parts = {"information": self.information, "search": self.search}
+        self.components = {"information": self.information, "search": self.search}
         if novelty_weight(settings):
-            self.novelty = self.parts["novelty"] = Novelty(seeds, size)
+            self.novelty = self.components["novelty"] = Novelty(seeds, size)
         self.objective = objective_of(settings, size, models, self.novelty)
 
     @property
@@ -129,16 +129,15 @@ class Planning:
             return score_of(self.objective, drift_of(self.dynamics), self.information, z)
         return partial(network_worth, self.objective, self.dynamics, self.information.known(), z)
 
-    def aim(self, places: list[Alignment]) -> None:
+    def aim(self, maps: list[Alignment]) -> None:
         """The goal of the settings, which is in the coordinates that these lead to, of each
         member."""
         if not self.idle and self.objective.goal:
-            goals = [place.to_learned(np.array(self.settings.goal)) for place in places]
-            self.objective = self.objective._replace(place=np.stack(goals).astype(np.float32))
+            goals = [to.to_learned(np.array(self.settings.goal)) for to in maps]
+            self.objective = self.objective._replace(goals=np.stack(goals).astype(np.float32))
 
     def visit(self, z: np.ndarray, action: np.ndarray) -> None:
-        """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now
-        on."""
+        """Adds the information of steps from states [M, D] with actions [M, A]."""
         if not self.informed:
             return
         if isinstance(self.information, FeatureInformation):
@@ -147,8 +146,8 @@ class Planning:
             add_step(self.information, self.dynamics, z, action)
 
     def recount(self, z: np.ndarray) -> None:
-        """All steps that are remembered, from states [M, n, D] in the order of time, as the
-        features are now."""
+        """Takes the information anew from all steps in the window, from states [M, n, D] in the
+        order of time, by the current features."""
         if self.informed and isinstance(self.information, FeatureInformation):
             self.information.recount(drift_of(self.dynamics), z)
 
@@ -182,8 +181,10 @@ def mean_of_one(
 ) -> torch.Tensor:
     """The mean [D] of one model's step from z [D] with a [A]; parameters without their leading
     dimensions."""
-    own = {name: p[None, None] for name, p in (about | rest).items()}
-    return functional_call(dynamics, own, (z[None, None, None], a[None, None, None]))[0][0, 0, 0]
+    parameters = {name: p[None, None] for name, p in (about | rest).items()}
+    return functional_call(dynamics, parameters, (z[None, None, None], a[None, None, None]))[0][
+        0, 0, 0
+    ]
 
 
 def slopes_reference(dynamics, z, a):
@@ -228,8 +229,8 @@ def slopes(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """∂m/∂z [M, N, B, D, D] and ∂m/∂θ [M, N, B, D, K] at z [M, N, B, D] and a [M, N, B, A], all in
     one pass: by the module's own `slopes` where it has them."""
-    own = getattr(dynamics, "slopes", None)
-    return own(z, a) if own is not None else slopes_reference(dynamics, z, a)
+    method = getattr(dynamics, "slopes", None)
+    return method(z, a) if method is not None else slopes_reference(dynamics, z, a)
 
 
 def add_step(information: Information, dynamics: nn.Module, z: np.ndarray, a: np.ndarray) -> None:
@@ -256,10 +257,10 @@ def network_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
         information = Information(members, models, parameter_count(dynamics), matrix)
         start = rng.normal(size=(members, size)).astype(dtype)
         add_step(information, dynamics, start, rng.normal(size=(members, 2)))
-        place = rng.normal(size=(members, size)).astype(np.float32)
-        given = k // 2, place, none, none, np.zeros(0, np.int64)
+        goals = rng.normal(size=(members, size)).astype(np.float32)
+        rest = k // 2, goals, none, none, np.zeros(0, np.int64)
         actions = rng.uniform(-1, 1, (members, samples, horizon, 2)).astype(dtype)
-        objective = Objective(1.0, 0.5, 0.0, 0.3, 0.1, *given)
+        objective = Objective(1.0, 0.5, 0.0, 0.3, 0.1, *rest)
         yield objective, dynamics, information.known(), start, actions
 
 
@@ -272,16 +273,20 @@ def network_worth_reference(objective, dynamics, known, start, actions):
     nowhere = (torch.zeros(members, models, 1, size) for size in (start.shape[1], controls))
     variance = dynamics(*nowhere)[1].detach().double().numpy()
     for m, n, b in np.ndindex(gain.shape):
-        own, other = ({name: p[m, n] for name, p in group.items()} for group in (about, rest))
+        of_model, of_variance = (
+            {name: p[m, n] for name, p in group.items()} for group in (about, rest)
+        )
         z, s, sensitivity = torch.from_numpy(start[m]), torch.zeros(()), []
         for t, action in enumerate(torch.from_numpy(actions[m, b])):
 
-            def mean(z, *values, own=own, other=other, action=action):
-                return mean_of_one(dynamics, dict(zip(own, values, strict=True)), other, z, action)
+            def mean(z, *values, of_model=of_model, of_variance=of_variance, action=action):
+                return mean_of_one(
+                    dynamics, dict(zip(of_model, values, strict=True)), of_variance, z, action
+                )
 
-            by_state, *by_values = torch.autograd.functional.jacobian(mean, (z, *own.values()))
+            by_state, *by_values = torch.autograd.functional.jacobian(mean, (z, *of_model.values()))
             s = (by_state @ s if t else 0) + torch.cat([j.flatten(1) for j in by_values], 1)
-            z = mean(z, *own.values())
+            z = mean(z, *of_model.values())
             states[m, n, b, t] = z.numpy()
             sensitivity.append(s.double().numpy())
         one = known[m, n], np.array(sensitivity), variance[m, n, 0], objective.criterion
@@ -313,8 +318,8 @@ def network_worth(
             scaled.append(s / variance.sqrt()[..., None])
         states.append(z)
     if objective.information:
-        given = torch.from_numpy(known).to(z.device), torch.cat(scaled, 3).double()
-        gain = network_gain(*given, objective.criterion)
+        arrays = torch.from_numpy(known).to(z.device), torch.cat(scaled, 3).double()
+        gain = network_gain(*arrays, objective.criterion)
     return weighted_sum(objective, gain, torch.stack(states, 3).double().cpu().numpy(), actions)
 
 

@@ -1,31 +1,25 @@
-"""The error of a filter's predictions, and its derivatives: the regressors, filtered by the share.
+"""Readings, the beliefs that follow them, and the error of predictions with its derivatives.
 
 A belief follows the readings z by the model itself,
 
     s_t = z_{t+1} − b_t − B·x(b_t, a_t)        surprise;  x holds the features φ(b_t) and the action
     b_{t+1} = z_{t+1} − E·s_t                  E [D, D]: the share of a surprise that is error
 
-so that a coefficient moves a prediction twice: directly, and through every belief before it. Least
-squares of s with x alone (`fitting`) knows of the first; where readings err by more than a step's
-noise, E is near 1 and the second is ten times as large. The derivative of a prediction is the
-regressor filtered by share and slope of the step,
+so that a coefficient moves a prediction twice: directly, and through every belief before it. The
+derivative of a prediction is the regressor filtered by share and slope of the step,
 
     S_t = J_t·M_t + ∂(B·x)/∂(B, E),    M_{t+1} = E·S_t − ∂E·s_t,    J_t = I + W·φ'(b_t)
 
-(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10).
-
-An episode begins with the prediction m, the mean of first readings, which nothing moves. Surprises
-of first readings are larger than later ones, and so are, for some steps, those of the readings
-after them: less of them is error. So the share is E·diag(c) with the factor c [T + 1, D] of each
-reading; c = 0 believes a first reading as it is (`gauss_newton.with_first_shares` finds c and m).
-
-A reading that was not seen leaves the prediction as the belief, and its step counts nothing. The
-minimum is looked for in `gauss_newton`.
+(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10). A reading that
+was not observed leaves the prediction as the belief, and its step counts nothing. An episode begins
+with the prediction m, the mean of first readings. Surprises of first readings are larger than later
+ones, and so are, for some steps, those of the readings after them: less of them is error. So the
+share is E·diag(c) with the factor c [T + 1, D] of each reading; c = 0 believes a first reading.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +27,10 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
-# beliefs, surprises and their derivatives
+LEAST = 1e-12  # of a surprise's variance
+LEAST_SHARE = 1e-3  # of a surprise: below, readings hardly err
+SETTLES = 100  # readings after which a share is the steady one
+FIRST_PRIOR = 4  # first readings that are added, as far apart as all readings are
 
 
 def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -57,7 +54,9 @@ def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         )
 
 
-def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, carried):
+def filtered_reference(
+    z, a, whole, observed, coefficients, gain, axis, width, scale, middle, carried
+):
     """The recursion as it is written, differentiated by autograd."""
     z, a, scale, middle, carried = (
         torch.from_numpy(np.array(part)) for part in (z, a, scale, middle, carried)
@@ -75,14 +74,14 @@ def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, scale
         return product
 
     def run(theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        own = theta[: coefficients.size].view(coefficients.shape)
+        weights = theta[: coefficients.size].view(coefficients.shape)
         share = theta[coefficients.size :].view(gain.shape)
         belief = [carried[:, 0] + carried[:, 1:] @ (theta - now)]
         surprise, predicted = [], []
         for t in range(len(a)):
-            predicted.append(belief[t] + own @ torch.cat((features(belief[t]), a[t])))
+            predicted.append(belief[t] + weights @ torch.cat((features(belief[t]), a[t])))
             surprise.append(z[t + 1] - predicted[t])
-            known = z[t + 1] - share @ (scale[t + 1] * surprise[t]) if seen[t] else predicted[t]
+            known = z[t + 1] - share @ (scale[t + 1] * surprise[t]) if observed[t] else predicted[t]
             first = z[t + 1] - share @ (scale[t + 1] * (z[t + 1] - middle))
             belief.append(known if whole[t] else first)
         return torch.stack(belief), torch.stack(surprise), torch.stack(predicted)
@@ -138,11 +137,11 @@ def step_slope(b, axis, width, coefficients, x, slope):
 
 @pair(filtered_reference, filtered_examples, rtol=1e-8, atol=1e-9)
 @kernel
-def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, carried):
+def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, middle, carried):
     """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
     derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
     is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
-    Where a step is not `whole` [T] an episode begins with its reading; `seen` [T]: whether the
+    Where a step is not `whole` [T] an episode begins with its reading; `observed` [T]: whether the
     reading after the step was. `scale` [T + 1, D] are the factors of the gain, `middle` [D] is the
     prediction of an episode's first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
@@ -153,8 +152,8 @@ def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, 
     belief[0] = carried[:, 0]
     before = carried[:, 1:].copy()
     for t in range(steps):
-        place = features_at(belief[t], axis, width, bells, x)
-        x[place:] = a[t]
+        features_end = features_at(belief[t], axis, width, bells, x)
+        x[features_end:] = a[t]
         step_slope(belief[t], axis, width, coefficients, x, jacobian)
         for d in range(size):
             moved = 0.0
@@ -174,7 +173,7 @@ def filtered(z, a, whole, seen, coefficients, gain, axis, width, scale, middle, 
                     away = scale[t + 1, c] * (z[t + 1, c] - middle[c])
                     belief[t + 1, d] -= gain[d, c] * away
                     before[d, first + d * size + c] -= away
-        elif not seen[t]:
+        elif not observed[t]:
             before[:] = slope[t]
             belief[t + 1] = z[t + 1] - surprise[t]
         else:
@@ -202,26 +201,26 @@ def first_belief(
     away = scale * (z - middle)
     start[:, 0] = z - gain @ away
     for d in range(size):
-        own = 1 + coefficients + d * size
-        start[d, own : own + size] = -away
+        column = 1 + coefficients + d * size
+        start[d, column : column + size] = -away
     return start
 
 
 def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for *given, _carried in filtered_examples(rng, dtype):
-        yield tuple(given)
+    for *arguments, _carried in filtered_examples(rng, dtype):
+        yield tuple(arguments)
 
 
-def followed_reference(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
+def followed_reference(z, a, whole, observed, coefficients, gain, axis, width, scale, middle):
     """`filtered` without its derivatives, from the first reading."""
     start = first_belief(z[0], gain, scale[0], middle, coefficients.size)
-    given = z, a, whole, seen, coefficients, gain, axis, width, scale, middle, start
-    return filtered_reference(*given)[:2]
+    arguments = z, a, whole, observed, coefficients, gain, axis, width, scale, middle, start
+    return filtered_reference(*arguments)[:2]
 
 
 @pair(followed_reference, followed_examples, rtol=1e-9, atol=1e-12)
 @kernel
-def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
+def followed(z, a, whole, observed, coefficients, gain, axis, width, scale, middle):
     """Beliefs [T + 1, D] and surprises [T, D] alone, from the first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
@@ -231,8 +230,8 @@ def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
         for c in range(size):
             belief[0, d] -= gain[d, c] * scale[0, c] * (z[0, c] - middle[c])
     for t in range(steps):
-        place = features_at(belief[t], axis, width, bells, x)
-        x[place:] = a[t]
+        features_end = features_at(belief[t], axis, width, bells, x)
+        x[features_end:] = a[t]
         for d in range(size):
             moved = 0.0
             for p in range(inputs):
@@ -240,10 +239,91 @@ def followed(z, a, whole, seen, coefficients, gain, axis, width, scale, middle):
             surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
         for d in range(size):
             belief[t + 1, d] = z[t + 1, d]
-            if whole[t] and not seen[t]:
+            if whole[t] and not observed[t]:
                 belief[t + 1, d] -= surprise[t, d]
                 continue
             for c in range(size):
                 off = surprise[t, c] if whole[t] else z[t + 1, c] - middle[c]
                 belief[t + 1, d] -= gain[d, c] * scale[t + 1, c] * off
     return belief, surprise
+
+
+# the record of a fit
+
+
+class Record(NamedTuple):
+    """What is fitted to: consecutive readings z [T + 1, D] and actions a [T, A]; `whole` [T] is
+    False where the next reading belongs to another episode, `observed` [T] where it is missing; the
+    grid's axis (empty for linear dynamics) and width; the factors `scale` [T + 1, D] of the gain at
+    each reading and the prediction `middle` [D] of first readings; and the variance that a surprise
+    is expected to have."""
+
+    z: np.ndarray
+    a: np.ndarray
+    whole: np.ndarray
+    observed: np.ndarray
+    axis: np.ndarray
+    width: float
+    scale: np.ndarray
+    middle: np.ndarray
+    noise: float = 0.0
+
+    @property
+    def counted(self) -> np.ndarray:
+        """Which steps have an error of prediction, [T]."""
+        return self.whole & self.observed
+
+    @property
+    def filter(self) -> tuple[Any, ...]:
+        """What `filtered` and `followed` take behind coefficients and gain."""
+        return self.axis, self.width, self.scale, self.middle
+
+
+def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
+    """Of the surprises [T, D] of steps that count, as if `rows` more had the variance expected."""
+    counted = surprise[record.counted]
+    expected = rows * max(record.noise, LEAST) * np.eye(counted.shape[1])
+    return (counted.T @ counted + expected) / (len(counted) + rows)
+
+
+def begin_steps(whole: np.ndarray) -> np.ndarray:
+    """How many readings of its episode came before each one, [T + 1]."""
+    rows = np.arange(len(whole) + 1)
+    begins = np.concatenate(([True], ~whole))
+    return rows - np.maximum.accumulate(np.where(begins, rows, 0))
+
+
+def with_first_shares(record: Record, gain: np.ndarray, surprise: np.ndarray) -> Record:
+    """The record with the share of its surprises that is error where episodes begin.
+
+    The error of a reading has the variance r = e·s, of a steady surprise's variance s and share e.
+    A first reading is off its mean by more: by v, the variance of first readings, of which r is
+    error. What is unknown of the state then is p = v − r, of a reading's error e' = r / (p + r) of
+    it; each reading leaves e'·p, and the step adds what keeps the steady p in its place:
+
+        p' = e'·p + (1 − e)·(s − r)        factor e' / e of the gain, for each number of the state
+
+    Were a first reading believed as it is, its error would be in all beliefs after it, as long as
+    the gain is near 1, and go along with the steps from there: trials of 40 steps of a rotation
+    behind counts faded half as fast again as the true one.
+    """
+    age, z = begin_steps(record.whole), record.z
+    usual, spread = z.mean(0), z.var(0)
+    first = z[:-1][(age[:-1] == 0) & record.counted]
+    rows = len(first) + FIRST_PRIOR
+    middle = (first.sum(0) + FIRST_PRIOR * usual) / rows
+    spread = spread + np.square(usual - middle)
+    wide = (np.square(first - middle).sum(0) + FIRST_PRIOR * spread) / rows
+    steady = np.clip(gain.diagonal(), LEAST_SHARE, 1)
+    error = steady * np.maximum(covariance(record, surprise, 0).diagonal(), LEAST)
+    unknown = np.maximum(wide - error, 0)
+    added = (1 - steady) * (error / steady - error)
+    factors = np.ones((min(SETTLES, age.max() + 1), len(steady)))
+    for row in factors:
+        share = error / (unknown + error)
+        row[:] = share / steady
+        unknown = share * unknown + added
+    scale = np.ones_like(z)
+    early = age < len(factors)
+    scale[early] = factors[age[early]]
+    return record._replace(scale=scale, middle=middle)

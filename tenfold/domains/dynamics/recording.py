@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.clock import Clock, clock_of, growing, on_clock
+from tenfold.domains.dynamics.clock import RecordedClock, clock_of, growing, on_clock
 from tenfold.domains.dynamics.missing import never_changes, not_observed, widened
 from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
 from tenfold.domains.dynamics.recording_table import EVERYTHING, EpisodeArrays, Selection
@@ -188,8 +188,8 @@ def checked(path: Path, arrays: EpisodeArrays, dt: float | None = None) -> Recor
         raise UserError(f"{path} has no rows.")
     if not y[0].shape[1]:
         raise UserError(f"{path}: its observations have no numbers.")
-    for what, parts in (("observations", y), ("actions", a)):
-        for episode, rows in enumerate(parts):
+    for what, episodes in (("observations", y), ("actions", a)):
+        for episode, rows in enumerate(episodes):
             wrong = np.isinf(rows) if what == "observations" else ~np.isfinite(rows)
             at = f"{path}: {what}, episode {episode}"
             require_none(at, rows, wrong, "is missing or not finite; fill it in or cut there")
@@ -267,7 +267,7 @@ def require_counts(path: Path, recording: Recording) -> None:
 
 
 def step_time(
-    path: Path, arrays: EpisodeArrays, user_dt: float | None, clock: Clock | None
+    path: Path, arrays: EpisodeArrays, user_dt: float | None, clock: RecordedClock | None
 ) -> float:
     """The time of a step: file, time column and user must agree."""
     named = {"its dt": arrays.dt, "--dt": user_dt}

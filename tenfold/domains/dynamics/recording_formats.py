@@ -26,8 +26,8 @@ from tenfold.domains.dynamics.recording_table import (
     EPISODE,
     EVERYTHING,
     EpisodeArrays,
+    RecordingTable,
     Selection,
-    Table,
     choose,
     csv_table,
     listed,
@@ -90,7 +90,7 @@ def read_other(path: Path, selection: Selection) -> EpisodeArrays:
             )
         with file:
             readers = {name: (lambda name=name: file[name]) for name in file.files}
-            return choose(Table(path, readers), selection)
+            return choose(RecordingTable(path, readers), selection)
 
 
 def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
@@ -125,7 +125,7 @@ def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
 # arrays of HDF5
 
 
-def table_of(path: Path, readers: Readers, selection: Selection) -> Table:
+def table_of(path: Path, readers: Readers, selection: Selection) -> RecordingTable:
     """Arrays by the usual names or those of LFADS. Its inputs are of all steps of `recon_data`, and
     `encod_data` may have the first of these only."""
     names = [*selection.observations, *(name for name in USUAL[0] if name in readers)][:1]
@@ -134,7 +134,7 @@ def table_of(path: Path, readers: Readers, selection: Selection) -> Table:
         shape = np.shape(readers[names[0]]()) if whole else ()
         if whole and len(shape) == 3:
             readers = readers | {INPUTS: lambda: whole()[:, : shape[1]]}
-    return Table(path, readers, USUAL)
+    return RecordingTable(path, readers, USUAL)
 
 
 def hdf5_readers(path: Path, file: Any) -> Readers:
@@ -163,8 +163,8 @@ def stacked(path: Path, nodes: Readers) -> Readers:
     """`train_X` and `valid_X` as X, trials in the order in which they were recorded where that is
     known; other names stay as they are."""
     kinds = [name.removeprefix(TRAIN) for name in nodes if name.startswith(TRAIN)]
-    parts = {part + kind for part in (TRAIN, VALID) for kind in kinds}
-    readers = {name: read for name, read in nodes.items() if name not in parts}
+    names = {part + kind for part in (TRAIN, VALID) for kind in kinds}
+    readers = {name: read for name, read in nodes.items() if name not in names}
     order = None
     if {TRAIN + ORDER, VALID + ORDER} <= {*nodes}:
         order = np.argsort(both(path, nodes, ORDER, None).ravel(), kind="stable")
@@ -204,7 +204,7 @@ def mat_readers(path: Path, selection: Selection) -> Readers:
     except Exception as error:  # torn files end in whatever the bytes lead to
         raise UserError(f"{path} cannot be read as a MATLAB file ({one_line(error)}).") from None
     named = [(name, value) for name, value in content.items() if not name.startswith("__")]
-    return variables(path, dict(pair for own in named for pair in plain(*own)), selection)
+    return variables(path, dict(pair for item in named for pair in plain(*item)), selection)
 
 
 def plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -288,12 +288,12 @@ def joined_cells(
             f"cell 1 {(*shapes, 'of no cell')[0]}: every cell must be a matrix of one episode, a "
             f"row for each step and a column for each number."
         )
-    own = np.repeat(np.arange(len(cells)), [len(rows) for rows in cells])
-    if ids and not np.array_equal(ids[0], own):
+    cell_ids = np.repeat(np.arange(len(cells)), [len(rows) for rows in cells])
+    if ids and not np.array_equal(ids[0], cell_ids):
         raise UserError(
             f"{path}: the cells of {name} have {listed([str(len(rows)) for rows in cells])} rows, "
             "which are not those of the observations."
         )
-    ids.append(own)
+    ids.append(cell_ids)
     rows = np.concatenate(cells)
     return rows.ravel() if name == "time" else rows

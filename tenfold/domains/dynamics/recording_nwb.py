@@ -47,12 +47,14 @@ def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
             f"{path} has spike times and signals on clocks of their own: say the width of a bin "
             "in seconds, such as --bin 0.02."
         )
-    units = Units.read(path, file) if UNITS in names else None
+    units = SpikeUnits.read(path, file) if UNITS in names else None
     places = [
         [place_of(path, name, series, flag) for name in group if name != UNITS or flag == ACTIONS]
         for group, flag in ((names, "--observations"), (selection.actions, ACTIONS))
     ]
-    observed, acted = ([read_series(path, file, place) for place in group] for group in places)
+    observed, acted = (
+        [read_series(path, file, series_path) for series_path in group] for group in places
+    )
     spans, notes = spans_of(path, file, units, [*observed, *acted])
     count = [int((stop - start) / width + NUDGE) for start, stop in spans]
     kept = [k for k, bins in enumerate(count) if bins >= FEWEST]
@@ -71,14 +73,16 @@ def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
         counts = units.counted(edges) if units else none
         y.append(np.concatenate([counts, *(binned(one, edges) for one in observed)], 1))
         a.append(np.concatenate([none, *(binned(one, edges) for one in acted)], 1))
-    others = tuple(place for place in series if place not in places[0] + places[1])
+    others = tuple(
+        series_path for series_path in series if series_path not in places[0] + places[1]
+    )
     return EpisodeArrays(y, a, None, width, notes + others, True)
 
 
 # units
 
 
-class Units(NamedTuple):
+class SpikeUnits(NamedTuple):
     """Sorted spike times of each unit, and the spans in which it was observed, [n, 2], apart from
     each other and in the order of time (None: always)."""
 
@@ -86,7 +90,7 @@ class Units(NamedTuple):
     observed: list[np.ndarray] | None
 
     @classmethod
-    def read(cls, path: Path, file: Any) -> "Units":
+    def read(cls, path: Path, file: Any) -> "SpikeUnits":
         if UNITS not in file or "spike_times" not in file[UNITS]:
             raise UserError(
                 f"{path} has no table of units with spike_times: name series of it with "
@@ -141,7 +145,7 @@ def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
 
 
 def spans_of(
-    path: Path, file: Any, units: Units | None, series: list[Series]
+    path: Path, file: Any, units: SpikeUnits | None, series: list[Series]
 ) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
     """Start and end of each episode, and notes about trials that are left out."""
     if TRIALS in file:
@@ -220,7 +224,11 @@ def series_in(file: Any) -> list[str]:
 
 def place_of(path: Path, name: str, series: list[str], flag: str) -> str:
     """The path of the series with this name, or path."""
-    places = [place for place in series if name in (place, place.rsplit("/", 1)[-1])]
+    places = [
+        series_path
+        for series_path in series
+        if name in (series_path, series_path.rsplit("/", 1)[-1])
+    ]
     if len(places) != 1:
         several = f"several: {listed(places)}; give the whole path"
         none = f"none, only {listed([UNITS, *series])}: name yours with {flag}"
@@ -230,9 +238,9 @@ def place_of(path: Path, name: str, series: list[str], flag: str) -> str:
     return places[0]
 
 
-def read_series(path: Path, file: Any, place: str) -> Series:
+def read_series(path: Path, file: Any, series_path: str) -> Series:
     """In the series' own unit: values times `conversion` plus `offset`."""
-    node = file[place]
+    node = file[series_path]
     try:
         data = node["data"]
         factor, offset = (
@@ -246,18 +254,20 @@ def read_series(path: Path, file: Any, place: str) -> Series:
             time = float(first[()]) + np.arange(len(values)) / float(first.attrs["rate"])
     except (OSError, KeyError, ValueError, TypeError, ZeroDivisionError) as error:
         raise UserError(
-            f"{path}: {place} cannot be read as a series of numbers ({one_line(error)})."
+            f"{path}: {series_path} cannot be read as a series of numbers ({one_line(error)})."
         ) from None
     values = values.reshape(len(values), -1)
     if len(time) != len(values):
-        raise UserError(f"{path}: {place} has {len(values)} values and {len(time)} timestamps.")
+        raise UserError(
+            f"{path}: {series_path} has {len(values)} values and {len(time)} timestamps."
+        )
     steps = np.diff(time)
     finite = np.isfinite(time)
     if not len(time) or not finite.all() or (steps < 0).any():
         row = 0 if finite.all() else int(np.argmin(finite))
         row = int(np.argmax(steps < 0)) + 1 if finite.all() and len(time) else row
         raise UserError(
-            f"{path}: {place}/timestamps, row {row}, is missing or before the one above it."
+            f"{path}: {series_path}/timestamps, row {row}, is missing or before the one above it."
         )
     return Series(time, values)
 

@@ -23,8 +23,8 @@ from tenfold.domains.dynamics.recording_table import (
 )
 from tenfold.envs.arguments import split_name
 from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, is_run
+from tenfold.runs.storage import writing
 from tenfold.training.learners import load
 
 NO_ID = "start it with `tenfold fit FILE`."
@@ -91,7 +91,7 @@ def save_frame(arrays: EpisodeArrays, folder: Path) -> Path:
 # the recording of a run
 
 
-class Source(NamedTuple):
+class RecordingSource(NamedTuple):
     """Where a run's recording is, and what the run knows about it."""
 
     file: str
@@ -110,25 +110,27 @@ class Source(NamedTuple):
         return [Path(unquote(path)) for path in self.file.split("+")]
 
 
-def source_of(name: str) -> Source:
+def source_of(name: str) -> RecordingSource:
     """From the id of a recording."""
     _, arguments = split_name(name, str)
     missing = [key for key in ("file", "observations", "actions", "dt") if key not in arguments]
     if missing:
         raise UserError(f"{name} does not say its {missing[0]}: {NO_ID}")
 
-    def parts(key: str) -> tuple[str, ...]:
+    def names_under(key: str) -> tuple[str, ...]:
         return tuple(map(unquote, filter(None, arguments.get(key, "").split("+"))))
 
     try:
-        return Source(
+        return RecordingSource(
             arguments["file"],
             int(arguments["observations"]),
             int(arguments["actions"]),
             float(arguments["dt"]),
             arguments.get("digest", ""),
-            Selection(parts("observed"), parts("acted"), float(arguments.get("bin", 0))),
-            tuple(map(int, parts("sessions"))),
+            Selection(
+                names_under("observed"), names_under("acted"), float(arguments.get("bin", 0))
+            ),
+            tuple(map(int, names_under("sessions"))),
         )
     except ValueError:
         raise UserError(f"{name} cannot be read: {NO_ID}") from None
@@ -197,8 +199,8 @@ def recalled(name: str) -> Recording:
             f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
             f"start it anew with `tenfold fit {source.file}`."
         )
-    parts = [recorded(path, source.dt, source.selection) for path in source.paths]
-    recording = pooled(source.paths, parts) if source.sessions else parts[0]
+    recordings = [recorded(path, source.dt, source.selection) for path in source.paths]
+    recording = pooled(source.paths, recordings) if source.sessions else recordings[0]
     if recording.sizes != (source.observations, source.actions) or source.digest not in (
         "",
         recording.digest,

@@ -1,10 +1,10 @@
 """A recording as a table of named columns, and the one way from it to observations and actions of
 episodes; reading CSV files and pandas' DataFrames.
 
-Readers give a `Table`. Names are chosen by the user or are the usual ones: of columns with one
-number each y0, y1, … and a0, a1, … (other columns are refused, unless the user chose), of arrays
-`observations` [E, T, Y] or [T, Y] and `actions` alike. `time` is [N], [T] or [E, T], `dt` one
-number. Rows [N, …] of several episodes have a column `episode`, `trial` or `trial_id`.
+Readers give a `RecordingTable`. Names are chosen by the user or are the usual ones: of columns with
+one number each y0, y1, … and a0, a1, … (other columns are refused, unless the user chose), of
+arrays `observations` [E, T, Y] or [T, Y] and `actions` alike. `time` is [N], [T] or [E, T], `dt`
+one number. Rows [N, …] of several episodes have a column `episode`, `trial` or `trial_id`.
 
 CSV: a head, and a row for each step. A level of a DataFrame's index named `trial`, `trial_id` or
 `episode` tells episodes apart, and one named `time`, or of dates or spans of time, is the clock (in
@@ -51,7 +51,7 @@ class Selection(NamedTuple):
 EVERYTHING = Selection()
 
 
-class Table(NamedTuple):
+class RecordingTable(NamedTuple):
     """What a file holds: for each name a function that reads its values. Where `tabular`, every
     column has one number in a row; `lines` are the rows' lines in the file. `usual` are the names
     of observations and of actions, the first that exists."""
@@ -86,7 +86,7 @@ class EpisodeArrays(NamedTuple):
     binned: bool = False
 
 
-def choose(table: Table, selection: Selection = EVERYTHING) -> EpisodeArrays:
+def choose(table: RecordingTable, selection: Selection = EVERYTHING) -> EpisodeArrays:
     """Observations and actions of the table's episodes."""
     path = table.path
     observed, acted = names_of(table, selection, 0), names_of(table, selection, 1)
@@ -136,30 +136,32 @@ def choose(table: Table, selection: Selection = EVERYTHING) -> EpisodeArrays:
     return EpisodeArrays(observations, actions, times, step, tuple(left_out))
 
 
-def names_of(table: Table, selection: Selection, kind: int) -> tuple[str, ...]:
+def names_of(table: RecordingTable, selection: Selection, kind: int) -> tuple[str, ...]:
     """The names of the observations (kind 0) or actions (1)."""
     what, names, head = ("observations", "actions")[kind], selection[:2][kind], list(table.columns)
     if not table.tabular:
         usual = next(((name,) for name in table.usual[kind] if name in head), ())
         return names or usual or table.usual[0][: 1 - kind]
-    shown = f"its head is {listed(head) if any(head) else 'empty'}"
-    shown += "; put commas in place of the semicolons" if len(head) == 1 and ";" in head[0] else ""
+    head_text = f"its head is {listed(head) if any(head) else 'empty'}"
+    head_text += (
+        "; put commas in place of the semicolons" if len(head) == 1 and ";" in head[0] else ""
+    )
     if not names:
         names = tuple(name for name in head if name[:1] == "ya"[kind] and name[1:].isdigit())
         if not names and not kind:
             raise UserError(
-                f"{table.path} has no columns y0, y1, … of observations: {shown}; name yours with "
-                "--observations."
+                f"{table.path} has no columns y0, y1, … of observations: {head_text}; name yours "
+                "with --observations."
             )
     elif len(names) == 1 and names[0] not in head:
         names = tuple(name for name in head if name.startswith(names[0])) or names
     missing = next((name for name in names if name not in head), None)
     if missing is not None:
-        raise UserError(f"{table.path} has no column {missing} of {what}: {shown}.")
+        raise UserError(f"{table.path} has no column {missing} of {what}: {head_text}.")
     return names
 
 
-def joined(table: Table, names: tuple[str, ...], flag: str) -> np.ndarray:
+def joined(table: RecordingTable, names: tuple[str, ...], flag: str) -> np.ndarray:
     """The arrays of these names side by side, [T, numbers] or [E, T, numbers]."""
     path, arrays = table.path, []
     for name in names:
@@ -184,7 +186,7 @@ def joined(table: Table, names: tuple[str, ...], flag: str) -> np.ndarray:
     return np.concatenate(arrays, -1)
 
 
-def values(table: Table, name: str) -> np.ndarray:
+def values(table: RecordingTable, name: str) -> np.ndarray:
     try:
         return np.asarray(table.columns[name]())
     except BROKEN as error:
@@ -197,7 +199,7 @@ def values(table: Table, name: str) -> np.ndarray:
         raise UserError(f"{table.path}: {name} cannot be read ({one_line(error)}).") from None
 
 
-def numbers(table: Table, name: str, flag: str = "") -> np.ndarray:
+def numbers(table: RecordingTable, name: str, flag: str = "") -> np.ndarray:
     """Values of real numbers, as float64; of a column of cells with NaN where there is none, dates
     and spans of time in seconds."""
     array = values(table, name)
@@ -231,7 +233,7 @@ def numbers(table: Table, name: str, flag: str = "") -> np.ndarray:
     return column
 
 
-def episode_ids(table: Table, name: str, rows: int) -> list[Any]:
+def episode_ids(table: RecordingTable, name: str, rows: int) -> list[Any]:
     """The episode of each row: numbers or text."""
     array = values(table, name)
     ids = array.tolist()
@@ -271,9 +273,9 @@ def by_episode(path: Path, ids: list[Any], timed: bool) -> list[np.ndarray]:
 
 def listed(names: Sequence[str]) -> str:
     """Names for a sentence, not too many of them."""
-    shown = ", ".join(name or "one without a name" for name in names[:MOST_NAMES])
+    text = ", ".join(name or "one without a name" for name in names[:MOST_NAMES])
     more = len(names) - MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown or "none at all"
+    return f"{text} and {more} more" if more > 0 else text or "none at all"
 
 
 def one_line(error: Exception) -> str:
@@ -283,16 +285,18 @@ def one_line(error: Exception) -> str:
 # tables of cells
 
 
-def tabular(path: Path, head: list[str], columns: Sequence[Any], lines: Sequence[int]) -> Table:
+def tabular(
+    path: Path, head: list[str], columns: Sequence[Any], lines: Sequence[int]
+) -> RecordingTable:
     twice = next((name for k, name in enumerate(head) if name and name in head[:k]), None)
     if twice:
         raise UserError(f"{path} has two columns {twice}: rename or remove one.")
     named = zip(head, columns, strict=True)
     readers = {name: (lambda column=column: column) for name, column in named}
-    return Table(path, readers, tabular=True, lines=lines)
+    return RecordingTable(path, readers, tabular=True, lines=lines)
 
 
-def csv_table(path: Path) -> Table:
+def csv_table(path: Path) -> RecordingTable:
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             reader = csv.reader(file)

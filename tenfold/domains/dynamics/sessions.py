@@ -90,27 +90,29 @@ def lagged(z: np.ndarray, episode: np.ndarray) -> np.ndarray:
     return covariances / max(float(np.square(z[read]).mean()), np.finfo(np.float64).tiny)
 
 
-def likeness(reference: np.ndarray, own: np.ndarray, turn: np.ndarray) -> float:
+def likeness(reference: np.ndarray, covariances: np.ndarray, turn: np.ndarray) -> float:
     """Σ_k tr(D_kᵀ·R·C_k·Rᵀ)."""
-    return float(np.sum(reference * (turn @ own @ turn.T)))
+    return float(np.sum(reference * (turn @ covariances @ turn.T)))
 
 
-def best_turn(reference: np.ndarray, own: np.ndarray) -> np.ndarray:
+def best_turn(reference: np.ndarray, covariances: np.ndarray) -> np.ndarray:
     """The orthogonal R that makes covariances C_k like D_k, [LAGS, D, D] each, as far as many
     starts find it."""
-    size = own.shape[-1]
+    size = covariances.shape[-1]
     rng = np.random.default_rng(0)
-    shift = 2 * float(np.sum(np.linalg.norm(reference, 2, (1, 2)) * np.linalg.norm(own, 2, (1, 2))))
+    shift = 2 * float(
+        np.sum(np.linalg.norm(reference, 2, (1, 2)) * np.linalg.norm(covariances, 2, (1, 2)))
+    )
     best = np.eye(size)
     for start in range(STARTS):
         turn = polar(rng.normal(size=(size, size)))
         if start % 2:  # the other orientation
             turn[0] *= -1
         for _ in range(ROUNDS):
-            uphill = reference @ turn @ own.transpose(0, 2, 1)
-            uphill = np.sum(uphill + reference.transpose(0, 2, 1) @ turn @ own, 0)
+            uphill = reference @ turn @ covariances.transpose(0, 2, 1)
+            uphill = np.sum(uphill + reference.transpose(0, 2, 1) @ turn @ covariances, 0)
             turn = polar(uphill + 0.5 * shift * turn)
-        best = max(best, turn, key=lambda one: likeness(reference, own, one))
+        best = max(best, turn, key=lambda one: likeness(reference, covariances, one))
     return best
 
 

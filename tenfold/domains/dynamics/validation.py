@@ -86,9 +86,9 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
 
 def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.ndarray:
     """Uniform numbers [E, LENGTH, size], each held for a while."""
-    parts = -(-LENGTH // HOLD)
-    u = uniform(key(seed, purpose, 1), np.arange(episodes * parts * size))
-    return np.repeat(u.reshape(episodes, parts, size), HOLD, 1)[:, :LENGTH]
+    count = -(-LENGTH // HOLD)
+    u = uniform(key(seed, purpose, 1), np.arange(episodes * count * size))
+    return np.repeat(u.reshape(episodes, count, size), HOLD, 1)[:, :LENGTH]
 
 
 def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordings:
@@ -115,7 +115,7 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
                     f"{name}, recording {e}: an observation is not finite; mend the environment, "
                     "or clip what it returns."
                 )
-        whole = [parts for parts in played if len(parts[0]) > 1]  # one step predicts nothing
+        whole = [episode for episode in played if len(episode[0]) > 1]  # one step predicts nothing
         if not whole:
             raise ConfigError(
                 "env",
@@ -123,9 +123,9 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
                 "foretold in them.",
             )
         length = min(len(y) for y, _, _ in whole)
-        y, a = (np.stack([parts[k][:length] for parts in whole]) for k in (0, 1))
+        y, a = (np.stack([episode[k][:length] for episode in whole]) for k in (0, 1))
         if all(latent is not None for _, _, latent in played):
-            truth = truth_in(name, env, [parts[2][:length] for parts in whole])
+            truth = truth_in(name, env, [episode[2][:length] for episode in whole])
     return Recordings(y, a, truth)
 
 
@@ -262,8 +262,8 @@ def field_alone(
 
 
 def agrees(field: Any, points: np.ndarray, velocity: np.ndarray) -> bool:
-    """Whether a method that took all states at once says the same of one: with as many states as
-    numbers, rows may have been taken for columns."""
+    """Whether a method that took all states at once agrees with itself for one: with as many states
+    as numbers, rows may have been taken for columns."""
     try:
         alone = np.asarray(field(points[:1].copy()), np.float64)
     except Exception:

@@ -156,35 +156,35 @@ class JobShops(Domain):
 
         return evaluate_shop(played)
 
-    def lines(self, found: dict[str, Any]) -> list[str]:
-        if "rules" not in found:
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        if "rules" not in results:
             return []
-        best = found["best_known"]
+        best = results["best_known"]
         known = "" if best is None else f", best known {best}"
-        known = known if found["optimum"] is None else f", the optimum is {best}"
-        gap = f"{known}, lower bound {found['lower_bound']}"
-        rules = ", ".join(f"{rule} {makespan}" for rule, makespan in found["rules"].items())
-        samples = f"best of {found['samples']}"
+        known = known if results["optimum"] is None else f", the optimum is {best}"
+        gap = f"{known}, lower bound {results['lower_bound']}"
+        rules = ", ".join(f"{rule} {makespan}" for rule, makespan in results["rules"].items())
+        samples = f"best of {results['samples']}"
         return [
-            f"  makespan   {samples} samples {found['best_makespan']}, "
-            f"greedy {found['greedy_makespan']}{gap}",
-            f"  untrained  {samples} samples {found['untrained_best_makespan']}",
+            f"  makespan   {samples} samples {results['best_makespan']}, "
+            f"greedy {results['greedy_makespan']}{gap}",
+            f"  untrained  {samples} samples {results['untrained_best_makespan']}",
             f"  rules      {rules} (random: {samples})",
-            found["picture"],
-            f"  chart      {found['gantt']}",
+            results["picture"],
+            f"  chart      {results['gantt']}",
         ]
 
-    def member_words(self, found: dict[str, Any]) -> str:
-        if "rules" not in found:
+    def member_words(self, results: dict[str, Any]) -> str:
+        if "rules" not in results:
             return ""
-        return f"   makespan {found['best_makespan']}, greedy {found['greedy_makespan']}"
+        return f"   makespan {results['best_makespan']}, greedy {results['greedy_makespan']}"
 
     def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
-        if not all("rules" in result for result in members.values()):
+        if not all("rules" in results for results in members.values()):
             return []
         best, seed = min(
-            (min(result["best_makespan"], result["greedy_makespan"]), seed)
-            for seed, result in members.items()
+            (min(results["best_makespan"], results["greedy_makespan"]), seed)
+            for seed, results in members.items()
         )
         return [f"the best, {best} by seed {seed}:", *self.lines(members[seed])]
 

@@ -28,8 +28,8 @@ STATIC = 9  # numbers of an operation that no schedule changes
 
 
 class ShopBatch(NamedTuple):
-    """N shops of at most J jobs with K operations on M machines. Behind a job's last operation
-    stands one of no time on a machine M that nobody needs."""
+    """N shops of at most J jobs with K operations on M machines. A job's last operation
+    is followed by one of duration 0 on an extra machine M."""
 
     machine: Tensor  # [N, J, K + 1]
     duration: Tensor  # [N, J, K + 1]
@@ -46,7 +46,7 @@ class ShopBatch(NamedTuple):
 
 
 class FloorState(NamedTuple):
-    """S schedules under way of each shop."""
+    """S partial schedules of each shop."""
 
     following: Tensor  # [N, S, J], the number of each job's next operation
     ready: Tensor  # [N, S, J], when the job is free
@@ -63,7 +63,7 @@ class FloorView(NamedTuple):
 
 
 def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -> ShopBatch:
-    """Of tables [N, J, K], whatever stands behind a job's last operation."""
+    """From tables [N, J, K]; entries after a job's last operation are ignored."""
     exists = torch.arange(machine.shape[2], device=machine.device) < length[..., None]
     pad = (0, 1)
     machine = torch.nn.functional.pad(torch.where(exists, machine, machines), pad, value=machines)
@@ -229,7 +229,7 @@ PERCENT = 100.0
 
 
 class ParsedRows(NamedTuple):
-    """An observation, taken apart."""
+    """Observations as parsed by `RowLayout`."""
 
     shops: ShopBatch
     view: FloorView
@@ -239,7 +239,7 @@ class ParsedRows(NamedTuple):
 class RowLayout:
     """How an observation lies in one row: for each of at most J jobs FEATURES numbers of its next
     operation, how many operations it has done and has, and their K machines and K durations.
-    Behind the last job and the last operation stands 0."""
+    Missing jobs and operations are 0."""
 
     def __init__(self, random: RandomShops) -> None:
         self.jobs, self.machines = random.jobs[1], random.machines[1]

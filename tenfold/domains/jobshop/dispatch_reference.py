@@ -23,7 +23,7 @@ Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class PlainFloor:
-    """One shop under way."""
+    """One partial schedule of one shop."""
 
     def __init__(self, instance: Instance) -> None:
         self.jobs = [instance.job(j) for j in range(instance.jobs)]

@@ -1,5 +1,5 @@
-"""How good a policy is on a job shop: makespans beside the optimum, an untrained policy's and
-dispatching rules'; a picture."""
+"""Evaluates policies of job shops: those of one shop by their makespans, compared with the optimum,
+an untrained policy and dispatching rules; those of any shop by gaps to the best known."""
 
 import hashlib
 import json
@@ -35,12 +35,12 @@ from tenfold.domains.jobshop.tables import (
     percent,
 )
 from tenfold.envs.arguments import split_name
-from tenfold.evaluation.evaluate import Played
+from tenfold.evaluation.evaluate import EvaluatedRun
 from tenfold.runs.charts import as_png
-from tenfold.runs.files import replace_file
-from tenfold.runs.folder import of_checkpoint
+from tenfold.runs.folder import checkpoint_file
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder, left_out
+from tenfold.runs.storage import replace_file
 from tenfold.training.learners import load_run
 
 
@@ -67,13 +67,13 @@ def check_deployment(env: str, options: Mapping[str, Any]) -> str:
     return env
 
 
-def evaluate_shop(played: Played) -> dict[str, Any]:
+def evaluate_shop(played: EvaluatedRun) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
     the run's gantt.png (gantt-best.png of the best checkpoint). Of random shops, each another,
     returns say it all."""
     run, agent = played.run, played.agent
     chart, table = (
-        of_checkpoint(played.path / name, played.checkpoint)
+        checkpoint_file(played.path / name, played.checkpoint)
         for name in ("gantt.png", "makespans.json")
     )
     if is_random(run.env):
@@ -178,7 +178,7 @@ def table_name(title: str, options: Mapping[str, Any]) -> str:
 
 
 def shops_to_play(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[Instance]]:
-    """Those that were asked for, else what the run was trained on: random shops, as many as
+    """The requested shops, else what the run was trained on: random shops, as many as
     episodes, or its one instance."""
     title, instances = requested_instances(request.options)
     if instances:
@@ -196,7 +196,7 @@ def shops_to_play(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[
 
 @contextmanager
 def show_progress() -> Iterator[Callable[[str], None]]:
-    """Says on the terminal what is played just now."""
+    """Shows on the terminal what is being played."""
     if not sys.stderr.isatty():
         yield lambda message: None
         return
@@ -242,13 +242,13 @@ class ShopGaps:
         about, table = self.table(request)
         result = about | table.as_json(schedules=not request.options.get("suite"))
         name = table_name(about["shops"], request.options)
-        file = of_checkpoint(request.path / FOLDER / f"{name}.json", request.checkpoint)
+        file = checkpoint_file(request.path / FOLDER / f"{name}.json", request.checkpoint)
         file.parent.mkdir(exist_ok=True)
         replace_file(file, json.dumps(result, indent=1).encode())
         result["table"] = str(file)
         if len(table.instances) == 1:
             schedule = table.best_schedule(0)
-            chart = of_checkpoint(request.path / "gantt.png", request.checkpoint)
+            chart = checkpoint_file(request.path / "gantt.png", request.checkpoint)
             makespan = max(s.end for s in schedule)
             title = f"{table.instances[0].name}, makespan {makespan}"
             replace_file(chart, as_png(gantt_figure(schedule, title)))

@@ -292,7 +292,7 @@ def to_standard(instance: Instance) -> str:
 
 
 def to_taillard(instance: Instance) -> str:
-    """Without seeds, which nobody knows; 0 stands for them."""
+    """Seeds are not known, and written as 0."""
     lower, upper = instance.bounds or (0, 0)
     # −1 is filled in behind a job's last operation
     machine = instance.machine + (instance.machine != NO_MACHINE)

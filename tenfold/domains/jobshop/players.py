@@ -1,4 +1,4 @@
-"""Who schedules any shop: dispatching rules, chance, a solver.
+"""Players of any shop: dispatching rules, chance, a solver.
 
 A `Player` makes dispatch orders (`schedule`) of any shop: (instances, samples, seed) -> for each
 instance as many orders as samples; with 0 samples one order, its best guess. An agent whose policy
@@ -53,7 +53,7 @@ def require_draws(instances: Any, samples: Any, seed: Any) -> None:
 
 @runtime_checkable
 class PlaysAnyShop(Protocol):
-    """An agent whose policy knows no sizes."""
+    """An agent whose policy plays shops of any size."""
 
     def player(self) -> Player: ...
 

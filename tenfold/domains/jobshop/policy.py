@@ -30,7 +30,7 @@ from tenfold.nets.flat import FlatModule
 
 
 class OperationLayer(nn.Module):
-    """Each operation hears of its neighbours: the one before, the one after, the mean and the
+    """Each operation receives its neighbours: the one before, the one after, the mean and the
     largest of its machine's, the mean of its job's."""
 
     def __init__(self, width: int) -> None:
@@ -207,7 +207,7 @@ def likelihood_reference(net: DispatchNet, shops: ShopBatch, order: Tensor) -> T
 
 
 def likelihood(net: DispatchNet, shops: ShopBatch, order: Tensor) -> Tensor:
-    """The same with all steps in one forward pass: what is seen does not depend on parameters."""
+    """The same with all steps in one forward pass: observations do not depend on parameters."""
     floor, moments = empty_floor(shops, 1), []
     with torch.no_grad():
         for job in order:

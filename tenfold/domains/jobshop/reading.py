@@ -12,7 +12,7 @@ from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.jobshop.formats import WRITERS, SourceText, parse
 from tenfold.domains.jobshop.instances import Instance
 from tenfold.envs.arguments import as_whole, shown
-from tenfold.runs.files import replace_file
+from tenfold.runs.storage import replace_file
 
 LONGEST_FILE = 50_000_000  # characters
 

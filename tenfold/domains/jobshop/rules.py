@@ -330,7 +330,7 @@ def play_all(
         m = find_masked_action(jobs, action[i], mask[i])
         if m >= 0:
             return -1 - (i * machines + m)
-    ends_early = 0
+    ended = 0
     for i in range(len(state)):
         before = state[i, BOUND]
         terminated[i] = advance(routes, state[i], action[i], mask[i])
@@ -339,12 +339,12 @@ def play_all(
         ret[i] += reward[i]
         length[i] += 1
         if terminated[i]:
-            last[ends_early, 0], last[ends_early, 1], last[ends_early, 2] = i, ret[i], length[i]
+            last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
             last_makespan[i] = state[i, TIME]
             copy_into(last_state[i], state[i])
             copy_into(final_obs[i], obs[i])
             episode[i] += 1
             length[i], ret[i] = 0, 0.0
             restart(routes, units, state[i], work, obs[i], mask[i])
-            ends_early += 1
-    return ends_early
+            ended += 1
+    return ended

@@ -133,7 +133,7 @@ class JobShopEnvironments(Environments):
             np.zeros(num_envs, np.int64),
             np.zeros_like(self.states),
         )
-        self.held = {
+        self.state_arrays = {
             "state": self.states,
             "length": self.length,
             "episode": self.episode,
@@ -142,7 +142,7 @@ class JobShopEnvironments(Environments):
             "last_state": self.last_states,
         }
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (
+        self.step_arrays = (
             self.action,
             self.routes,
             self.units,
@@ -183,14 +183,11 @@ class JobShopEnvironments(Environments):
                 f"{self.action.shape}."
             )
         self.action[:] = actions
-        self.end_rounds(play_all(*self.lanes))
-
-    def end_rounds(self, ends_early: int) -> None:
-        """Notes what `play_all` said of the last step."""
-        if ends_early > 0:
-            self.note_ended(self.last[:ends_early])
-        elif ends_early < 0:
-            i, m = divmod(-1 - ends_early, self.instance.machines)
+        ended = play_all(*self.step_arrays)
+        if ended > 0:
+            self.note_ended(self.last[:ended])
+        elif ended < 0:
+            i, m = divmod(-1 - ended, self.instance.machines)
             why = masked_action_message(
                 self.instance,
                 m,

@@ -1,5 +1,5 @@
-"""Who schedules how well: makespans of several players on several shops, and their gaps to the best
-known. Every schedule is verified by the independent checks of `schedule`."""
+"""Tables of players and shops: makespans, and their gaps to the best known, as text and as a page.
+Every schedule is verified by the independent checks of `schedule`."""
 
 import math
 import time
@@ -30,15 +30,15 @@ from tenfold.domains.jobshop.schedule import (
     starts,
 )
 from tenfold.runs.charts import Chart, Line
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 from tenfold.runs.page import Section, chart, grid, image, paragraph, table
-from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 
 SAMPLES = 64  # orders drawn from a policy, of which the best counts
 MOST_SAMPLES = 1_000_000
 
 
 class PlayerEntry(NamedTuple):
-    """Who plays: with 0 samples the order it holds for best, else the best of so many."""
+    """A player: with 0 samples its best guess, else the best of that many."""
 
     name: str
     player: Player
@@ -170,7 +170,7 @@ def gap_rows(
     result: Mapping[str, Any], cell: Callable[[Mapping[str, Any], str], str], mark: str = ""
 ) -> list[list[Any]]:
     """What `as_json` holds as rows of a table, then mean gaps. `cell` writes an instance's makespan
-    by a player; `mark` stands behind instances whose best makespan is not known."""
+    by a player; `mark` follows instances whose best makespan is not known."""
     names = list(result["players"])
     rows: list[list[Any]] = []
     for row in result["instances"]:
@@ -217,10 +217,10 @@ def compare_players(
     solver: bool = True,
     tell: Callable[[str], None] = lambda message: None,
 ) -> ShopTable:
-    """A policy, greedy and its best of `samples`, beside dispatching rules and, where OR-Tools is
-    installed and nobody declines it, CP-SAT in the seconds that the samples took."""
+    """A policy, greedy and its best of `samples`, compared with dispatching rules and, where
+    OR-Tools is installed and `solver` is true, CP-SAT in the seconds that the samples took."""
     require_draws(instances, samples, seed)
-    policy(instances[:1], 0, seed)  # compiles what there is to compile, before the clock runs
+    policy(instances[:1], 0, seed)  # compiles kernels before the clock starts
     entries = [
         PlayerEntry("greedy", policy),
         PlayerEntry(f"best of {samples}", policy, samples),

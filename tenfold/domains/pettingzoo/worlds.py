@@ -121,7 +121,7 @@ class ParallelWorlds(Worlds):
         for lane in range(w, self.num_envs, self.worlds):
             self.ret[lane] = 0.0
             if self.mask is not None:
-                self.mask[lane] = True  # of those who are not there
+                self.mask[lane] = True  # of absent agents
         for agent in self.alive[w]:
             self.see(w, agent, observations, infos)
 
@@ -225,7 +225,7 @@ class ParallelWorlds(Worlds):
                 raise EnvironmentFault(
                     f"{self.place(lane)}: {agent} is gone, neither terminated nor truncated."
                 )
-        for agent in env.agents:  # who comes only now acts from the next step on
+        for agent in env.agents:  # agents that appear now act from the next step on
             if agent not in acting:
                 self.see(w, agent, observations, infos)
                 self.alive[w].append(agent)

@@ -225,10 +225,10 @@ class AssignEnvironments(Environments):
         self.action = np.zeros((num_envs, WORKERS), np.int64)
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.held = {"length": self.length, "episode": self.episode, "ret": self.ret}
+        self.state_arrays = {"length": self.length, "episode": self.episode, "ret": self.ret}
         self.streams = np.array(self.keys, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (
+        self.step_arrays = (
             self.action,
             self.length,
             self.episode,
@@ -253,10 +253,7 @@ class AssignEnvironments(Environments):
                 f"{self.action.shape}."
             )
         self.action[:] = actions
-        self.end_rounds(play_all(*self.lanes))
-
-    def end_rounds(self, ended: int) -> None:
-        """Notes what `play_all` said of the last step."""
+        ended = play_all(*self.step_arrays)
         if ended > 0:
             self.note_ended(self.last[:ended])
         elif ended < 0:

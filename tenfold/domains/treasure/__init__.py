@@ -23,7 +23,7 @@ class Gridworlds(Domain):
         """`module:name` imports the module first, which may register worlds."""
         module, _, name = env.partition("(")[0].strip().rpartition(":")
         if module and name not in NAMES:
-            with contextlib.suppress(ModuleNotFoundError):  # whoever makes the environment says so
+            with contextlib.suppress(ModuleNotFoundError):  # making the environment raises it
                 importlib.import_module(module)
         return name in NAMES
 
@@ -42,8 +42,8 @@ class Gridworlds(Domain):
 
         return {f"{player}_mean_return": mean for player, mean in yardsticks(played.env).items()}
 
-    def lines(self, found: dict[str, Any]) -> list[str]:
-        return [f"  scripted {found['scripted_mean_return']:10.2f}"]
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        return [f"  scripted {results['scripted_mean_return']:10.2f}"]
 
 
 DOMAINS = (Gridworlds(),)

@@ -52,7 +52,7 @@ class TreasureWorlds(Worlds):
         self.ret, self.last_ret = np.zeros((2, self.num_envs))
         self.action = np.zeros(self.num_envs, np.int64)
         self.order = np.zeros(rules.agents, np.int64)  # room for that of a turn
-        self.held = {
+        self.state_arrays = {
             "boards": self.boards,
             "at": self.at,
             "length": self.length,

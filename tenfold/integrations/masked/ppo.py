@@ -27,7 +27,7 @@ from tenfold.ops.head_tables import LOWEST, some_mask
 from tenfold.ops.mlp import ELU, RELU, TANH, mlp_backward, mlp_forward, mlp_of, parameter_count
 
 LINE = 16  # numbers in a line of the cache
-# what an update finds of its last minibatch
+# statistics of an update's last minibatch
 (
     POLICY_LOSS,
     VALUE_LOSS,
@@ -35,7 +35,7 @@ LINE = 16  # numbers in a line of the cache
     ENTROPY,
     KL,
     NORM,
-    NOT_FINITE,  # updates of the call whose gradient was not finite, and mended
+    NOT_FINITE,  # updates of the call whose gradient was not finite, and was replaced
     FOUND,
 ) = range(8)
 
@@ -249,7 +249,7 @@ def loss_gradients(rows, places, offsets, rule, value, policy, acting, by, stats
             log_p += log_prob[i, offsets[c] + rows.actions[index, c]]
         ratio, gain = np.exp(log_p - rows.log_p[index]), rows.advantage[index]
         bounded = min(max(ratio, np.float32(1) - narrow), np.float32(1) + narrow)
-        # what is no number stays none, and is found in the gradient
+        # NaN stays NaN, and shows in the gradient
         slope = np.float32(0) if ratio * gain > bounded * gain else -ratio * gain * share
         for c in range(offsets.size - 1):
             by_log_prob[i, offsets[c] + rows.actions[index, c]] += slope
@@ -284,7 +284,7 @@ def replace_nonfinite(grad):
 @kernel
 def learn_heads(network, rows, order, step, rule):
     """Updates from the rows order[u] [U, S], one after another, in place; `step` updates were made
-    before. Returns parameters, moments, what was found of the last minibatch, and its values."""
+    before. Returns parameters, moments, statistics of the last minibatch, and its values."""
     flat, grad, sizes, offsets = network.flat, network.grad, network.sizes, network.offsets
     count, options, size = rows.old.shape[0], rows.old.shape[1], order.shape[1]
     old_log, old_prob = space(count, options), space(count, options)

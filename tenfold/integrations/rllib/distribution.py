@@ -205,7 +205,7 @@ def join_mask(mask: Any, sizes: tuple[int, ...], in_rows: bool = False) -> torch
 
 
 def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
-    """The mask the environment declares fits the heads; said before training begins."""
+    """Refuses a declared mask that does not fit the heads, before training begins."""
     if isinstance(space, gym.spaces.Dict):
         space = gym.spaces.Tuple([space[name] for name in in_order(tuple(space))])
     shapes = [part.shape for part in space] if isinstance(space, gym.spaces.Tuple) else space.shape

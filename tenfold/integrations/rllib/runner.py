@@ -195,7 +195,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         return done + going
 
     def act(self, lanes: SampleArrays, explore: bool, random_actions: bool, steps: int) -> Any:
-        """Actions for the environments, after all that the module said of them was kept."""
+        """Actions for the environments; stores all outputs of the module."""
         if random_actions:
             outputs = {Columns.ACTIONS: np.asarray(self.env.action_space.sample())}
         elif self.compiled and explore:

@@ -179,7 +179,7 @@ class SampleArrays:
         return map_nested(self.tree, lambda leaf: self.obs[leaf.index][lane, row])
 
     def note(self, row: int, outputs: dict[str, np.ndarray]) -> None:
-        """What the module said of the observations, by name."""
+        """The module's outputs for the observations, by name."""
         for name, value in outputs.items():
             if name not in self.outputs:
                 self.outputs[name] = self.room(value)
@@ -271,7 +271,7 @@ class CompiledActing:
         }
 
 
-# configurations of RLlib that our runner and learner refuse, each as one sentence that names it
+# configurations of RLlib that our runner and learner refuse, with the reason
 
 
 def runner_refusal(config: Any) -> str:

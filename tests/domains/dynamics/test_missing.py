@@ -28,7 +28,7 @@ from tenfold.domains.dynamics.missing import (
 )
 from tenfold.domains.dynamics.recording import read_recording
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.files import read_arrays
+from tenfold.runs.storage import read_arrays
 
 NAN = float("nan")
 MEAN, DEVIATION, NOISE = (0.4, 0.2, 0.1), 0.25, (0.5, 2.0)

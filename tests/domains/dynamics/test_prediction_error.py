@@ -6,19 +6,23 @@ import pytest
 import torch
 
 from tenfold.domains.dynamics.belief import beliefs
-from tenfold.domains.dynamics.closed_form import refit
-from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
-from tenfold.domains.dynamics.gauss_newton import (
+from tenfold.domains.dynamics.closed_form import (
     Fit,
-    Record,
     gauss_newton,
     normal_equations,
+    refit,
     resampled,
+)
+from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.prediction_error import (
+    Record,
+    filtered,
+    first_belief,
+    followed,
     with_first_shares,
 )
-from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.prediction_error import filtered, first_belief, followed
 
 DT = 0.1
 TURN = np.array([[-0.38, -1.98], [1.98, -0.38]])
@@ -121,7 +125,7 @@ def test_long_recordings_are_summed_block_by_block(monkeypatch: pytest.MonkeyPat
     fit = Fit(coefficients, gain, surprise, 0.0)
     weight = np.random.default_rng(1).exponential(size=(2, 60))
     whole = normal_equations(record, fit, weight)
-    monkeypatch.setattr("tenfold.domains.dynamics.gauss_newton.BLOCK", 7)
+    monkeypatch.setattr("tenfold.domains.dynamics.closed_form.BLOCK", 7)
     for own, other in zip(whole, normal_equations(record, fit, weight), strict=True):
         assert other == pytest.approx(own, rel=1e-10)
 

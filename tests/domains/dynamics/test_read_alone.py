@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.domains.dynamics.closed_form import one_step, refit
+from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.missing import one_step
 
 DT, TURN = 0.1, np.array([[-0.38, -1.98], [1.98, -0.38]])
 

@@ -395,6 +395,6 @@ def test_a_goal_is_given_in_the_units_of_what_is_observed_where_that_is_the_stat
     agent.learn_units(20)
     expected = agent.units.observations_in(np.array([[300.0, -5.0]]))
     assert (
-        agent.planning.objective.place == pytest.approx(expected, rel=1e-5)
+        agent.planning.objective.goals == pytest.approx(expected, rel=1e-5)
         and 1 < expected[0, 0] < 4
     )

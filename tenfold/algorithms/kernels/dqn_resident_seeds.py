@@ -1,0 +1,247 @@
+"""One seed or many on the GPU: what their runs hold, as rows of the kernel's arrays.
+
+`send` copies agents, replay memories and environments to the device and `fetch` back: checkpoints,
+evaluations and reports know nothing of it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Hard
+from tenfold.algorithms.kernels.dqn_resident_arrays import (
+    ALPHA,
+    BETA,
+    CLIP,
+    EPS,
+    EXPLORE,
+    GAMMA,
+    LR,
+    PRIORITY_EPS,
+    RULES,
+    SCALE,
+    TAU,
+    Arrays,
+    Shape,
+)
+from tenfold.algorithms.kernels.dqn_resident_play import evaluate
+from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
+from tenfold.algorithms.kernels.dqn_resident_update import train
+from tenfold.core.kernels import as_numbers
+from tenfold.core.random import Purpose
+from tenfold.engines.device import DeviceSeeds, Room, Seed
+from tenfold.engines.resident import PRECISIONS
+from tenfold.engines.together import MOST_ROUNDS
+from tenfold.envs.adapter import Episode
+from tenfold.envs.device import device_task
+from tenfold.ops.adam import BETA1, BETA2
+from tenfold.ops.device.language import padded
+from tenfold.ops.device.network import NetShape
+
+# Rows of a batch that are in registers at a time. With 64 Triton 3.6 takes Hopper's products of
+# whole warp groups, and a program that has to spill registers then reads outside of its memory.
+MOST_ROWS = 32
+
+
+def exploration(config: DQN) -> Any:
+    """The schedule that sets it."""
+    how: Any = config.explore
+    return how.temperature if isinstance(how, Boltzmann) else how.schedule
+
+
+def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
+    """What a kernel is compiled for."""
+    agent, replay, envs = seed
+    config, task = agent.config, device_task(envs.name)
+    sizes = tuple(int(size) for size in agent.online.sizes)
+    batch, target = config.batch_size * config.accumulate, config.target
+    schedules = (config.lr, exploration(config), config.priorities.beta if config.priorities else 1)
+    return Shape(
+        task=task,
+        sources=task.sources,
+        state_width=envs.states.shape[1],
+        envs=envs.num_envs,
+        lanes=padded(envs.num_envs),
+        net=NetShape.of(sizes, config.net.activation, PRECISIONS[precision]),
+        outputs=ValueShape(
+            int(config.dueling),
+            agent.actions.n,
+            agent.online.atoms,
+            config.loss == "huber",
+            config.double,
+        ),
+        clips=config.clip_norm is not None,
+        hard=target.every if isinstance(target, Hard) else 0,
+        boltzmann=isinstance(config.explore, Boltzmann),
+        prioritized=config.priorities is not None,
+        schedules=tuple(int(as_numbers(each)[0]) for each in schedules),
+        n_step=config.n_step,
+        length=replay.lane_rows,
+        leaves=replay.tree.size // 2,
+        batch=batch,
+        rows=min(MOST_ROWS, padded(batch)),
+        apart=apart,
+        starts=config.learning_starts,
+        every=config.every,
+        updates=config.updates,
+        most=MOST_ROUNDS * envs.num_envs,
+    )
+
+
+def two_share(seeds: int, batch: int, device: str, precision: str) -> bool:
+    """Whether two programs of four warps to a multiprocessor are faster than one of eight after
+    the other: products are long, and what a program holds is half of what there is."""
+    if device == "cpu" or precision == "tf32" or batch > MOST_ROWS:
+        return False
+    return seeds > torch.cuda.get_device_properties(device).multi_processor_count
+
+
+class ResidentSeeds(DeviceSeeds):
+    """All seeds of a launch, a program each."""
+
+    Arrays = Arrays
+    of_memory = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
+    purposes = (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)
+
+    def __init__(
+        self,
+        seeds: list[Seed],
+        device: str = "cuda",
+        precision: str = "fp32",
+        warps: int = 0,
+        of: int = 0,
+    ) -> None:
+        """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
+        config = seeds[0].agent.config
+        batch = config.batch_size * config.accumulate
+        self.warps = warps or (4 if two_share(of or len(seeds), batch, device, precision) else 8)
+        precision = precision if device != "cpu" else "ieee"
+        super().__init__(seeds, device, shape_of(seeds[0], precision, self.warps == 4))
+
+    @staticmethod
+    def rules(agent: DQNAgent) -> np.ndarray:
+        config, rule = agent.config, np.zeros(RULES.value)
+
+        def put(place: Any, *values: float) -> None:
+            rule[place.value : place.value + len(values)] = values
+
+        priorities = config.priorities
+        put(GAMMA, config.gamma)
+        put(SCALE, agent.layout.scale)
+        put(CLIP, config.clip_norm or np.inf)
+        put(EPS, config.adam_eps)
+        put(TAU, 0.0 if isinstance(config.target, Hard) else config.target.tau)
+        put(LR, *as_numbers(config.lr))
+        put(EXPLORE, *as_numbers(exploration(config)))
+        if priorities:
+            put(ALPHA, priorities.alpha)
+            put(PRIORITY_EPS, priorities.eps)
+            put(BETA, *as_numbers(priorities.beta))
+        return rule
+
+    @classmethod
+    def sizes_of(cls, seed: Seed, shape: Shape) -> Room:
+        return {
+            "counts": (np.dtype(np.int64), (6,)),
+            "powers": (np.dtype(np.float64), (2,)),
+            "sums": (np.dtype(np.float32), (5,)),
+            "batch_row": (np.dtype(np.int64), (shape.batch,)),
+            "batch_error": (np.dtype(np.float32), (shape.batch,)),
+            "ended": (np.dtype(np.float64), (shape.most, 3)),
+        }
+
+    @classmethod
+    def bytes_each(cls, seed: Seed) -> int:
+        return cls.bytes_of(seed, shape_of(seed, "fp32"))
+
+    def warm_up(self) -> None:
+        """Compiles the kernels, and changes nothing."""
+        for steady in (False, True)[: 1 + self.one_a_round]:
+            self.launch(0, steady)
+        self.compile_evaluation("greedy")
+
+    def send(self, steps: list[int], rounds: list[int]) -> None:
+        """What the seeds hold on the host, onto the device."""
+        self.send_copies()
+        self.step = min(steps)
+        empty = any(memory.count[0] == 0 for _, memory, _ in self.seeds)
+        self.filled = self.step + self.shape.envs * self.shape.n_step if empty else 0
+        counts = [
+            [step, played, agent.updates, *memory.count.tolist(), 0]
+            for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
+        ]
+        powers = [[BETA1**agent.updates, BETA2**agent.updates] for agent, _, _ in self.seeds]
+        self.arrays.counts.copy_(torch.tensor(counts))
+        self.arrays.powers.copy_(torch.tensor(powers, dtype=torch.float64))
+
+    def fetch(self) -> None:
+        """What the seeds hold on the host becomes what it is on the device."""
+        self.fetch_networks()
+        self.fetch_copies()
+        for (_, memory, _), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
+            memory.count[:] = counts[3:5]
+
+    def fetch_networks(self) -> None:
+        """Parameters and moments alone, for who acts or looks."""
+        self.fetch_blocks()
+        for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
+            agent.count[0] = count
+
+    def rounded(self, rounds: int) -> int:
+        """As many as are best launched together, near so many."""
+        return rounds
+
+    def advance(self, rounds: int) -> None:
+        """So many rounds of every seed, at most MOST_ROUNDS."""
+        self.arrays.counts[:, 5] = 0
+        steady = self.steady_of(rounds)
+        for count, kind in ((rounds - steady, False), (steady, True)):
+            if count:
+                self.launch(count, kind)
+        self.step += rounds * self.shape.envs
+
+    def launch(self, rounds: int, steady: bool) -> None:
+        train[(len(self.seeds),)](self.arrays, rounds, steady, self.shape, num_warps=self.warps)
+
+    @property
+    def one_a_round(self) -> bool:
+        """Whether all rounds end with one update, once they end with any."""
+        S = self.shape
+        return S.every == S.envs and S.updates == 1 and S.length > 2 * S.n_step + 4
+
+    def steady_of(self, rounds: int) -> int:
+        """How many of the next rounds, the last ones, are each followed by one update: those that
+        end after learning starts and find rows to learn from."""
+        S = self.shape
+        before = max((S.starts - self.step) // S.envs, -(-(self.filled - self.step) // S.envs), 0)
+        return max(rounds - before, 0) if self.one_a_round else 0
+
+    def finished(self) -> list[list[Episode]]:
+        """The episodes of each seed that ended in the last launch, each with the step it ended
+        at."""
+        counts = self.arrays.counts.tolist()
+        rows = self.arrays.ended[:, : max(own[5] for own in counts)].cpu().numpy()
+        envs = self.shape.envs
+        found = []
+        for own, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
+            first = step - rounds * envs  # they count alike, but for what a resume began with
+            found.append(
+                [
+                    Episode(
+                        int(at) % envs, ret, int(length), step=first + (int(at) // envs + 1) * envs
+                    )
+                    for at, ret, length in own[:noted].tolist()
+                ]
+            )
+        return found
+
+    def launcher(self, how: str) -> Callable[..., None]:
+        shapes = (self.episodes, self.shape)
+
+        def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
+            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=4)
+
+        return launch

@@ -1,0 +1,197 @@
+"""How an actor of an agent with a replay memory acts, and that agent's rounds: take what the actors
+bring, store it, run the updates that are due."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.actor import (
+    MASK_FIELDS,
+    STEP_FIELDS,
+    TransitionBatch,
+    check_first_rows,
+    episodes,
+)
+from tenfold.algorithms.learner import MANY, ActorLearner
+from tenfold.config.run import Run
+from tenfold.core.protocols import State
+from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck, require_final_masks
+from tenfold.memory.frames import FrameStack
+from tenfold.memory.replay import replay_bytes
+
+# rows, step, rounds, masks where there are any -> the agent's actions
+Explore = Callable[..., np.ndarray]
+
+
+class OffPolicyActing:
+    """Explores by the agent's networks; `explore` does what the agent's method of this name does,
+    where there is a faster way."""
+
+    def __init__(self, agent: Any, envs: Environments, explore: Explore | None = None) -> None:
+        require_final_masks(envs)
+        self.agent, self.envs = agent, envs
+        self.seen = FrameStack(agent.frames // envs.layout.frames, envs)
+        self.explore = explore or agent.explore
+
+    def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments; those of the agent go into the row."""
+        refuse_stuck(self.envs)
+        masks = () if self.envs.mask is None else (self.envs.mask,)
+        row["action"][:] = self.explore(self.seen.rows, step, rounds, *masks)
+        return self.agent.actions.for_env(row["action"])
+
+    def stepped(self) -> None:
+        """After a step of the environments."""
+        refuse_dead_end(self.envs)
+        self.seen.step()
+
+    def state(self) -> dict[str, np.ndarray]:
+        return self.seen.state()
+
+    def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
+        self.seen.restore(state, exact)
+
+
+class OffPolicyLearner(ActorLearner):
+    """Actors, agent, replay memory and engine of one run."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.settings: Any = run.agent
+        require_final_masks(self.envs)
+        self.rows = self.replay = self.agent.make_replay(self.envs)
+        self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
+        alone = self.envs.agents == 1 and self.pool.direct
+        if self.engine.whole_rounds and alone and not run.verify:
+            self.fused = self.engine
+        if run.verify:
+            from tenfold.algorithms.off_policy_lockstep import lockstep_of  # here: few ask for it
+
+            self.lockstep = lockstep_of(self.engine, run.verify)
+        seen = self.pool.bind_agent(self.agent, self.explore)
+        if seen is not None:
+            self.engine.look(seen)
+        self.replay.begin(*self.shown())
+        self.taken: list[np.ndarray] = []  # observations of a round, where they are normalised
+        self.due_from = 0  # the step up to which updates were run, where actors may be ahead
+        self.note_first()
+
+    @property
+    def memory(self) -> str:
+        settings, members = self.settings, self.agent.members
+        lanes, reals = self.envs.num_envs // members, self.agent.actions.reals
+        options = 0 if self.envs.mask is None else self.envs.mask.shape[1]
+        each = replay_bytes(settings, self.envs.layout, lanes, reals, options)
+        whose = " for each agent" * (members > 1)
+        size = f"{members * each / 2**20:,.1f}"
+        return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
+
+    def set_lr(self, lr: Any) -> None:
+        super().set_lr(lr)
+        self.settings = replace(self.settings, lr=lr)
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments, where the learner's own engine acts."""
+        refuse_stuck(self.envs)
+        self.action = self.engine.explore(step, rounds)
+        return self.agent.actions.for_env(self.action)
+
+    def round(self, until: int | None = None) -> list[Episode]:
+        """Act, step, store, and run the updates that are due. Returns the episodes that ended.
+
+        The fused engine goes on to the next end of an episode, not beyond step `until`.
+        """
+        if self.fused:
+            return self.run_fused(MANY, until)
+        if self.pool.direct:
+            self.due_from = self.step
+        finished: list[Episode] = []
+        self.clock.start()
+        left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
+        parts = self.pool.collect(self.step, self.rounds, left, self.clock)
+        for part in self.rewarded(parts):
+            finished += self.take(part)
+            self.clock.lap("store")
+        self.rounds += 1
+        self.note_taken()
+        if self.learn() or self.agent.norm:
+            self.pool.publish(self.agent, self.step, self.clock)
+        return finished
+
+    def take(self, part: TransitionBatch) -> Iterable[Episode]:
+        """Stores what an actor brought. Returns the episodes that ended."""
+        row, envs = part.row, self.envs
+        if self.agent.norm:
+            self.taken.append((row or {"obs": envs.obs})["obs"].copy())
+        if part.is_reset:
+            self.replay.cut(*row.values(), first=part.first)
+            return ()
+        names = STEP_FIELDS if envs.mask is None else STEP_FIELDS + MASK_FIELDS
+        if not row:  # it is where the environments and the engine left it
+            refuse_dead_end(envs)
+            self.replay.add(self.action, *(getattr(envs, name) for name in names))
+            self.step += self.steps_of(envs.skipped, envs.worlds)
+            return part.finished
+        self.replay.add(row["action"], *(row[name] for name in names), first=part.first)
+        self.step += self.steps_of(row["skipped"], len(row["length"]))
+        return episodes(part, envs.agents)
+
+    def note_taken(self) -> None:
+        """Statistics learn from a round as a whole: all actors of a round act by the same ones."""
+        if self.taken:
+            self.note_seen(np.concatenate(self.taken))
+            self.taken.clear()
+
+    def learn(self) -> bool:
+        """Runs the updates that are due since step `due_from`; whether there were any."""
+        settings, step = self.settings, self.step
+        due = (step // settings.every - self.due_from // settings.every) * settings.updates
+        self.due_from = step
+        if not due or step <= settings.learning_starts or not self.replay.rows:
+            return False
+        if not self.pool.direct and not self.agent.updates:
+            self.notices.append(check_first_rows(self.replay.each))
+        (self.lockstep or self.engine).update(due, step, self.clock)
+        return True
+
+    def settle(self) -> list[Episode]:
+        """Before the state is saved: takes what actors are ahead by. Updates that are due for it
+        come with the next round."""
+        self.engine.settle()
+        parts = self.rewarded(self.pool.drain())
+        finished = [episode for part in parts for episode in self.take(part)]
+        self.note_taken()
+        return finished
+
+    def counters(self) -> dict[str, np.ndarray]:
+        # where the learner's own engine acts nothing is ahead of it
+        due_from = self.step if self.pool.direct else self.due_from
+        return super().counters() | {"due_from": np.array(due_from)}
+
+    def memory_state(self) -> State:
+        return {"replay": self.replay.state()}
+
+    def forget(self) -> None:
+        self.replay.cut(*self.shown())
+
+    def shown(self) -> tuple[np.ndarray, ...]:
+        """The observations acted on next, and their masks where there are any."""
+        envs = self.envs
+        return (envs.obs,) if envs.mask is None else (envs.obs, envs.mask)
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """Replay rows of a checkpoint."""
+        self.agent.actions.check_stored(rows["action"])
+        self.replay.load_rows(rows)
+
+    def load_memory(self, state: State, with_rows: bool) -> None:
+        """Without its rows the memory stays empty and begins with the next step."""
+        # earlier checkpoints do not say it
+        self.due_from = int(state["serial"].get("due_from", np.array(self.step)))
+        if with_rows:
+            self.replay.load_state(state["replay"])
+        else:
+            self.replay.begin(*self.shown())

@@ -1,0 +1,67 @@
+"""Policies of the algorithms that learn from a replay memory as modules to be exported."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class QPolicy(nn.Module):
+    """The action of the highest mean value among those that a mask allows; of a team [M, B, …] ->
+    [M, B, 1]. Where nothing is allowed it is the first."""
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self.agent = copy.copy(agent)
+        self.online = self.agent.online = agent.online.apart()
+
+    def forward(
+        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        values = self.agent.mean_values(rows, None)
+        if mask is not None:
+            values = torch.where(mask, values, -torch.inf)
+        return values.argmax(-1, keepdim=True), values[..., :0]
+
+
+class GreedyPolicy(nn.Module):
+    """Actions without exploration; critics stay behind. Options that a mask forbids are out of the
+    question."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self.agent = copy.copy(agent)
+        self.online = self.agent.online = agent.online.apart()
+        self.online.critics, self.online.temperature = nn.ModuleList(), None
+        actions: Any = agent.actions
+        if actions.reals:
+            self.register_buffer("low", torch.from_numpy(actions.low))
+            self.register_buffer("high", torch.from_numpy(actions.high))
+
+    def forward(
+        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        said = self.online.said(self.agent.to_net(rows))
+        if mask is not None:
+            said = torch.where(mask, said, -torch.inf)
+        found = self.choose(said, *draws)
+        if not self.agent.actions.reals:
+            return found[:, None], said[:, :0]
+        share, low, high = (found.double() + 1) / 2, self.low, self.high
+        return said[:, :0].long(), low + share * (high - low)
+
+    def choose(self, said: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
+        return self.agent.best(said)
+
+
+class DrawnPolicy(GreedyPolicy):
+    """Drawn by given numbers: a uniform one for a discrete action, normal ones for real numbers."""
+
+    def choose(self, said: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
+        none = said[:, :0]
+        uniform, normal = (none if drawn is None else drawn for drawn in draws)
+        return self.agent.chosen(said, uniform, normal)
