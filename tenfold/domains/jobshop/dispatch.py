@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound
-from tenfold.domains.jobshop.schedule import Schedule, Scheduled, gantt_figure, gantt_text
+from tenfold.domains.jobshop.schedule import Schedule, Scheduled, render_gantt
 
 FEATURES = 22
 STATIC = 9  # numbers of an operation that no schedule changes
@@ -329,8 +329,4 @@ class DispatchEnv(gym.Env[np.ndarray, int]):
 
     def render(self) -> Any:
         """The Gantt chart of what is scheduled so far."""
-        if self.render_mode != "rgb_array":
-            return gantt_text(self.made)
-        figure = gantt_figure(self.made, self.instance.name)
-        figure.canvas.draw()
-        return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
+        return render_gantt(self.made, self.instance.name, self.render_mode)

@@ -44,6 +44,7 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.envs.mask_faults import find_masked_action
 
 # a lane's row: the time, the bound, then the tables that `parts` shows
 TIME, BOUND, TABLES = 0, 1, 2
@@ -264,16 +265,6 @@ def observe_jobs_and_machines(routes, units, row, work, obs):
 
 
 @kernel
-def find_masked_action(jobs, action, mask):
-    """The first machine whose head is present and whose action is masked, or −1."""
-    for m in range(len(action)):
-        options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
-        if options.any() and not (0 <= action[m] <= jobs and options[action[m]]):
-            return m
-    return -1
-
-
-@kernel
 def restart(routes, units, row, work, obs, mask):
     """A row at the first decision of an episode."""
     begin(row, routes.shape[1], routes.shape[2], units[0])
@@ -322,15 +313,11 @@ def play_all(
     first decision. The first rows of `last` [B, 3] are the episodes that ended: lane, return,
     length.
 
-    Returns the number of episodes that ended. A masked action of machine m in lane i is refused
-    before any lane moves: the result is then −1 − (i · machines + m).
+    Returns the number of episodes that ended; a masked action is refused before any lane moves.
     """
-    jobs, machines = routes.shape[1], action.shape[1]
-    for i in range(len(state)):
-        m = find_masked_action(jobs, action[i], mask[i])
-        if m >= 0:
-            return -1 - (i * machines + m)
-    ended = 0
+    ended = find_masked_action(action, mask)
+    if ended:
+        return ended
     for i in range(len(state)):
         before = state[i, BOUND]
         terminated[i] = advance(routes, state[i], action[i], mask[i])

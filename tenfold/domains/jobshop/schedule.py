@@ -323,3 +323,12 @@ def gantt_figure(schedule: Schedule, title: str = "") -> Any:
         title=title or f"{jobs} jobs, makespan {span}",
     )
     return figure
+
+
+def render_gantt(schedule: Schedule, title: str, mode: str | None) -> Any:
+    """The chart as RGB [H, W, 3] in mode `rgb_array`, else as text."""
+    if mode != "rgb_array":
+        return gantt_text(schedule)
+    figure = gantt_figure(schedule, title)
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()

@@ -16,7 +16,6 @@ from tenfold.domains.jobshop.rules import (
     action_space,
     advance,
     begin,
-    find_masked_action,
     observation_space,
     observe,
     play_all,
@@ -27,9 +26,9 @@ from tenfold.domains.jobshop.rules import (
     show_all,
     views,
 )
-from tenfold.domains.jobshop.schedule import Schedule, gantt_figure, gantt_text, schedule_of_starts
-from tenfold.envs.adapter import Environments
+from tenfold.domains.jobshop.schedule import Schedule, render_gantt, schedule_of_starts
 from tenfold.envs.arguments import split_name, with_absolute_path
+from tenfold.envs.mask_faults import CompiledHeads, find_masked_head
 
 ARGUMENTS = {"instance", "optimum", "bounds"}
 
@@ -102,13 +101,15 @@ def masked_action_message(
     return f"machine {machine} was {command}: its options are {legal}."
 
 
-class JobShopEnvironments(Environments):
-    """All lanes of one instance, one kernel call a step; `mask` [B, machines · (jobs + 1)] are the
-    options of the present `obs`.
+class JobShopEnvironments(CompiledHeads):
+    """All lanes of one instance, one kernel call a step.
 
     Every episode begins alike, so seeds change nothing. `last_makespan` [B] is that of each lane's
-    last finished episode, 0 before the first; `makespan` those of the episodes in `finished`.
+    last finished episode, 0 before the first.
     """
+
+    heads = "machines"
+    step_kernel = staticmethod(play_all)
 
     def __init__(
         self,
@@ -121,27 +122,14 @@ class JobShopEnvironments(Environments):
         self.instance = shop = (
             named_instance(name) if instance is None else instance_of_arguments(instance)
         )
-        super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop), first)
+        spaces = observation_space(shop), action_space(shop)
+        super().__init__(name, num_envs, seed, spaces, first)
         self.routes, self.units, self.scale = shop_of(shop)
         self.states = np.zeros((num_envs, row_size(shop)), np.int64)
         self.work = scratch(shop)
-        self.mask = self.options = np.zeros((num_envs, shop.machines * (shop.jobs + 1)), np.bool_)
-        self.action = np.zeros((num_envs, shop.machines), np.int64)
-        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.last_makespan, self.last_states = (
-            np.zeros(num_envs, np.int64),
-            np.zeros_like(self.states),
-        )
-        self.state_arrays = {
-            "state": self.states,
-            "length": self.length,
-            "episode": self.episode,
-            "ret": self.ret,
-            "last_makespan": self.last_makespan,
-            "last_state": self.last_states,
-        }
-        # what every step hands to the kernel; these arrays are written to, never replaced
+        self.last_makespan, self.last_states = self.length.copy(), np.zeros_like(self.states)
+        results = {"last_makespan": self.last_makespan, "last_state": self.last_states}
+        self.state_arrays = {"state": self.states} | self.state_arrays | results
         self.step_arrays = (
             self.action,
             self.routes,
@@ -165,36 +153,12 @@ class JobShopEnvironments(Environments):
             begin(row, *shop.machine.shape, self.units[0])
         self.see_again()
 
-    @property
-    def makespan(self) -> np.ndarray:
-        return self.last_makespan[[e.env for e in self.finished]]
-
     def schedule(self, i: int) -> Schedule:
         """Of the last episode that ended in lane i; empty before the first."""
         return schedule_of_row(self.instance, self.last_states[i]) if self.last_makespan[i] else []
 
-    def step(self, actions: np.ndarray) -> None:
-        """One step of every environment with actions [B, machines]. A masked action is an error,
-        and nothing has moved then."""
-        self.begin_rounds()
-        if actions.shape != self.action.shape:
-            raise EnvironmentFault(
-                f"{self.name}: {actions.shape} actions do not fit lanes and machines "
-                f"{self.action.shape}."
-            )
-        self.action[:] = actions
-        ended = play_all(*self.step_arrays)
-        if ended > 0:
-            self.note_ended(self.last[:ended])
-        elif ended < 0:
-            i, m = divmod(-1 - ended, self.instance.machines)
-            why = masked_action_message(
-                self.instance,
-                m,
-                int(self.action[i, m]),
-                self.options[i].reshape(self.instance.machines, -1)[m],
-            )
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
+    def masked_action(self, head: int, action: int, options: np.ndarray) -> str:
+        return masked_action_message(self.instance, head, action, options)
 
     def see_again(self) -> None:
         show_all(self.routes, self.units, self.states, self.work, self.obs, self.options)
@@ -251,7 +215,7 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
                 f"{self.instance.name} needs one action for each of its {self.instance.machines} "
                 f"machines, and got {action}."
             )
-        m = find_masked_action(self.instance.jobs, jobs, self.mask)
+        m = find_masked_head(jobs, self.mask)
         if m >= 0:
             options = self.mask.reshape(self.instance.machines, -1)[m]
             raise EnvironmentFault(
@@ -273,8 +237,4 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
     def render(self) -> Any:
         """The Gantt chart of what has started so far."""
         made = schedule_of_row(self.instance, self.row)
-        if self.render_mode != "rgb_array":
-            return gantt_text(made)
-        figure = gantt_figure(made, self.instance.name)
-        figure.canvas.draw()
-        return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
+        return render_gantt(made, self.instance.name, self.render_mode)

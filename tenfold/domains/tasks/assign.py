@@ -25,7 +25,7 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
-from tenfold.envs.adapter import Environments
+from tenfold.envs.mask_faults import CompiledHeads, find_masked_action, find_masked_head
 
 WORKERS, TASKS = 10, 8
 OPTIONS = WORKERS * TASKS
@@ -75,15 +75,6 @@ def earn(obs, action):
     return total / WORKERS
 
 
-@kernel
-def find_masked_action(action, mask):
-    """The first worker whose action is masked, or −1."""
-    for w in range(WORKERS):
-        if not (0 <= action[w] < TASKS and mask[w * TASKS + action[w]]):
-            return w
-    return -1
-
-
 # rows
 
 
@@ -100,14 +91,11 @@ def play_all(action, length, episode, streams, obs, final_obs, mask, reward, tru
     observation, and obs and mask are the next one's first. The first rows of `last` [B, 3] are the
     episodes that ended: lane, return, length.
 
-    Returns the number of episodes that ended. A masked action of worker w in lane i is refused
-    before any lane moves: the result is then −1 − (i · WORKERS + w).
+    Returns the number of episodes that ended; a masked action is refused before any lane moves.
     """
-    for i in range(len(length)):
-        w = find_masked_action(action[i], mask[i])
-        if w >= 0:
-            return -1 - (i * WORKERS + w)
-    ended = 0
+    ended = find_masked_action(action, mask)
+    if ended:
+        return ended
     for i in range(len(length)):
         reward[i] = earn(obs[i], action[i])
         ret[i] += reward[i]
@@ -215,19 +203,17 @@ def masked_action_message(worker: int, action: int, options: np.ndarray) -> str:
     )
 
 
-class AssignEnvironments(Environments):
-    """All lanes in one kernel call a step; `mask` [B, 80] are the options of the present `obs`.
-    Lane i plays the episodes of the stream (seed, EPISODE, first + i)."""
+class AssignEnvironments(CompiledHeads):
+    """All lanes in one kernel call a step. Lane i plays the episodes of the stream (seed, EPISODE,
+    first + i)."""
+
+    heads = "workers"
+    step_kernel = staticmethod(play_all)
+    masked_action = staticmethod(masked_action_message)
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
-        super().__init__(name, num_envs, seed, observation_space(), action_space(), first)
-        self.mask = self.options = np.zeros((num_envs, OPTIONS), np.bool_)
-        self.action = np.zeros((num_envs, WORKERS), np.int64)
-        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.state_arrays = {"length": self.length, "episode": self.episode, "ret": self.ret}
+        super().__init__(name, num_envs, seed, (observation_space(), action_space()), first)
         self.streams = np.array(self.keys, np.uint64)
-        # what every step hands to the kernel; these arrays are written to, never replaced
         self.step_arrays = (
             self.action,
             self.length,
@@ -242,26 +228,6 @@ class AssignEnvironments(Environments):
             self.last,
         )
         self.see_again()
-
-    def step(self, actions: np.ndarray) -> None:
-        """One step of every environment with actions [B, 10]. A masked action is an error, and
-        nothing has moved then."""
-        self.begin_rounds()
-        if actions.shape != self.action.shape:
-            raise EnvironmentFault(
-                f"{self.name}: {actions.shape} actions do not fit lanes and workers "
-                f"{self.action.shape}."
-            )
-        self.action[:] = actions
-        ended = play_all(*self.step_arrays)
-        if ended > 0:
-            self.note_ended(self.last[:ended])
-        elif ended < 0:
-            i, w = divmod(-1 - ended, WORKERS)
-            why = masked_action_message(
-                w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w]
-            )
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def see_again(self) -> None:
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
@@ -301,7 +267,7 @@ class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
                 f"tenfold/Assign-v0 needs one action for each of its {WORKERS} workers, and got "
                 f"{action}."
             )
-        w = find_masked_action(tasks, self.mask)
+        w = find_masked_head(tasks, self.mask)
         if w >= 0:
             raise EnvironmentFault(
                 "tenfold/Assign-v0: "

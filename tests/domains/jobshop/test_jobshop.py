@@ -300,9 +300,9 @@ def test_random_play_of_ft06_never_beats_the_optimum() -> None:
     )
     for _ in range(600):
         envs.step(random_actions(rng, envs.mask, 6))
-        assert envs.makespan.tolist() == [envs.last_makespan[e.env] for e in envs.finished]
-        for episode, makespan in zip(envs.finished, envs.makespan, strict=True):
-            spans.append(int(makespan))
+        for episode in envs.finished:
+            makespan = int(envs.last_makespan[episode.env])
+            spans.append(makespan)
             assert episode.ret == -(makespan - 52) / 4
             assert check_schedule(envs.instance, envs.schedule(episode.env)) == makespan
     assert len(spans) > 300 and min(spans) >= 55
