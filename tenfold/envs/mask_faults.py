@@ -91,7 +91,9 @@ class CompiledHeads(Environments):
     # what `find_masked_action` found, and nothing has moved then
     step_arrays: tuple[Any, ...]  # these arrays are written to, never replaced
 
-    def __init__(self, name: str, num_envs: int, seed: int, spaces: Any, first: int) -> None:
+    def __init__(
+        self, name: str, num_envs: int, seed: int, spaces: tuple[Any, Any], first: int
+    ) -> None:
         super().__init__(name, num_envs, seed, *spaces, first)
         heads, options = len(self.action_space), int(self.action_space.nvec[0])
         self.mask = self.options = np.zeros((num_envs, heads * options), np.bool_)

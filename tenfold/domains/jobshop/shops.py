@@ -1,5 +1,4 @@
-"""The job shop as environments: all lanes at once, or an ordinary one. `rules` says what a
-step, an observation and a reward are."""
+"""The job shop of `rules` as environments: many lanes at once, or Gymnasium's ordinary one."""
 
 from pathlib import Path
 from typing import Any
@@ -53,8 +52,8 @@ def make_env(
     render_mode: str | None = None,
     **more: Any,
 ) -> "gym.Env[Any, Any]":
-    """One shop whose machines choose all at once, or a new random one each episode, one dispatch a
-    step."""
+    """An environment of one shop, where all machines choose at once, or of a new random shop each
+    episode, with one dispatch a step."""
     if not random:
         if "routes" in more:
             raise EnvironmentFault("routes are those of random shops: give random=10x5 too.")
@@ -90,7 +89,7 @@ def schedule_of_row(instance: Instance, row: np.ndarray) -> Schedule:
 def masked_action_message(
     instance: Instance, machine: int, action: int, options: np.ndarray
 ) -> str:
-    """Why an action is refused, and what would not be."""
+    """Why an action is refused, and the legal options."""
     legal = ", ".join(f"job {j}" if j < instance.jobs else "idle" for j in np.flatnonzero(options))
     if action == instance.jobs:
         command = "told to idle while nothing is worth waiting for"
@@ -154,7 +153,7 @@ class JobShopEnvironments(CompiledHeads):
         self.see_again()
 
     def schedule(self, i: int) -> Schedule:
-        """Of the last episode that ended in lane i; empty before the first."""
+        """The schedule of the last episode that ended in lane i; empty before the first."""
         return schedule_of_row(self.instance, self.last_states[i]) if self.last_makespan[i] else []
 
     def masked_action(self, head: int, action: int, options: np.ndarray) -> str:
@@ -193,7 +192,7 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         self.render_mode = render_mode
         self.routes, self.units, self.scale = shop_of(shop)
         self.row, self.work = np.zeros(row_size(shop), np.int64), scratch(shop)
-        self.following, self.ready, _, _ = views(self.row, *shop.machine.shape)
+        self.next_op, self.ready, _, _ = views(self.row, *shop.machine.shape)
         self.mask = np.zeros(shop.machines * (shop.jobs + 1), np.bool_)
         self.obs = np.zeros(self.observation_space.shape, np.float32)
 
@@ -235,6 +234,6 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         return self.obs.copy(), reward, done, False, info
 
     def render(self) -> Any:
-        """The Gantt chart of what has started so far."""
-        made = schedule_of_row(self.instance, self.row)
-        return render_gantt(made, self.instance.name, self.render_mode)
+        """The Gantt chart of the operations started so far."""
+        schedule = schedule_of_row(self.instance, self.row)
+        return render_gantt(schedule, self.instance.name, self.render_mode)

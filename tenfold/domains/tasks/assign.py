@@ -209,7 +209,6 @@ class AssignEnvironments(CompiledHeads):
 
     heads = "workers"
     step_kernel = staticmethod(play_all)
-    masked_action = staticmethod(masked_action_message)
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
         super().__init__(name, num_envs, seed, (observation_space(), action_space()), first)
@@ -228,6 +227,9 @@ class AssignEnvironments(CompiledHeads):
             self.last,
         )
         self.see_again()
+
+    def masked_action(self, head: int, action: int, options: np.ndarray) -> str:
+        return masked_action_message(head, action, options)
 
     def see_again(self) -> None:
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
