@@ -49,8 +49,7 @@ def action_space() -> gym.spaces.MultiDiscrete:
 
 @kernel
 def show(stream, episode, step, obs, mask):
-    """Values and legal options at a step, 0 … STEPS: the last one is seen and no longer acted
-    on."""
+    """Writes values and legal options of a step, 0 … STEPS; in the last one nobody acts."""
     first = (episode * (STEPS + 1) + step) * DRAWS
     for w in range(WORKERS):
         some = False
@@ -80,7 +79,7 @@ def earn(obs, action):
 
 @kernel
 def show_all(length, episode, streams, obs, mask):
-    """What every lane sees at present."""
+    """Writes what every lane observes now."""
     for i in range(len(length)):
         show(streams[i], episode[i], length[i], obs[i], mask[i])
 
@@ -126,7 +125,7 @@ def show_reference(stream: np.uint64, episode: int, step: int) -> tuple[np.ndarr
 def step_reference(
     length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """The equation, one lane after another."""
+    """One step by the equation, one lane after another."""
     results: list[list[Any]] = [[], [], [], [], []]
     for i, tasks in enumerate(action):
         observe = show_reference(streams[i], episode[i], length[i])[0].reshape(WORKERS, TASKS)
@@ -144,7 +143,7 @@ def step_reference(
 
 
 def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Lanes anywhere in their episodes, some at their last step; legal actions at random, or each
+    """Lanes anywhere in their episodes, some at their last step; random legal actions, or each
     worker's first one."""
     for lanes in (1, 2, 33):
         for together in (False, True):
@@ -177,7 +176,7 @@ def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
 def step_once(
     length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """`play_all` with fresh arrays for its results."""
+    """One step of `AssignEnvironments` from these states."""
     envs = AssignEnvironments("tenfold/Assign-v0", len(length), 0)
     envs.length[:], envs.episode[:], envs.streams[:] = length, episode, streams
     show_all(envs.length, envs.episode, envs.streams, envs.obs, envs.options)
@@ -236,7 +235,7 @@ class AssignEnvironments(CompiledHeads):
 
 
 class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
-    """The same as an ordinary environment, with the mask as `info["action_mask"]`. After
+    """The task as an ordinary environment, with the mask as `info["action_mask"]`. After
     `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each further `reset()`."""
 
     metadata = {"render_modes": []}
