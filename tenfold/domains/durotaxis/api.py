@@ -25,7 +25,6 @@ from tenfold.domains.durotaxis.setting import (
     COMPONENTS,
     DELETE,
     SPAWN,
-    Component,
     EndReason,
     Setting,
     read_setting,
@@ -184,7 +183,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         return picture(rules, colonies, 0, trail, self.heat)
 
     def info(self) -> dict[str, Any]:
-        components = {c.name.lower(): float(self.inner.component_values[0, c]) for c in Component}
+        components = dict(zip(COMPONENTS, self.inner.component_values[0].tolist(), strict=True))
         mask = {MASK: self.inner.options[0].copy()} if self.inner.mask is not None else {}
         return {"components": components, "nodes": int(self.inner.colonies.nodes[0])} | mask
 
@@ -246,12 +245,11 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
         }
 
     def info(self) -> dict[str, Any]:
+        columns = self.inner.component_values.T.copy()
         values: dict[str, Any] = {
-            "components": {
-                c.name.lower(): self.inner.component_values[:, c].copy() for c in Component
-            }
+            "components": dict(zip(COMPONENTS, columns, strict=True)),
+            "nodes": self.inner.colonies.nodes.copy(),
         }
-        values |= {"nodes": self.inner.colonies.nodes.copy()} | (
-            {} if self.inner.mask is None else {MASK: self.inner.mask.copy()}
-        )
+        if self.inner.mask is not None:
+            values[MASK] = self.inner.mask.copy()
         return values | {f"_{key}": np.ones(self.num_envs, np.bool_) for key in values}

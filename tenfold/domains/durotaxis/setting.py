@@ -43,46 +43,30 @@ class EndReason(IntEnum):
     TIME = 5
 
 
-class Component(IntEnum):
-    """The parts of a reward, each about [−1, 1]. The total is Σ weight·component.
-
-    With the weights below a colony that is kept at its target and goes nowhere earns about 0.01 a
-    step: 1 in all under a discount of 0.99, 11 in 1,000 steps without one. Reaching the goal in 40
-    steps earns 12 and 16, and 0.1 less for each step that it comes later: hurrying pays more than
-    staying.
-    """
-
+# The components of a reward, each about [−1, 1], in the order of their indices, and their default
+# weights. The reward is Σ weight·component. With these weights a colony that is kept at its target
+# and goes nowhere earns about 0.01 a step: 1 in all under a discount of 0.99, 11 in 1,000 steps
+# without one. Reaching the goal in 40 steps earns 12 and 16, and 0.1 less for each step that it
+# comes later: hurrying pays more than staying.
+WEIGHTS = {
     # change of the centroid's x in units of REACH: the difference of a potential, so that going
     # back gives it back
-    DISTANCE = 0
-    GOAL = 1  # 1 when a node reaches the goal line
+    "distance": 0.1,
+    "goal": 10.0,  # 1 when a node reaches the goal line
     # 1 for each of 25, 50, 75 and 90 % of the width that the right-most node passes for the first
     # time
-    MILESTONES = 2
-    POPULATION = 3  # exp(−½((N − target) / (target / 2))²)
-    SPAWN_QUALITY = 4  # mean over children of Δ / (1 + |Δ|), Δ = I(child) − I(parent)
-    # (chosen deletions below the colony's mean intensity − those above) / deletions
-    DELETE_QUALITY = 5
-    EDGE_ALIGNMENT = 6  # mean cosine of the edges: 1 where all point right
-    # −mean over nodes of (2y/H − 1)⁴: −1 at the top and bottom, next to 0 in the middle
-    BOUNDARY = 7
-    SURVIVAL = 8  # 1 while the colony lives
-    TERMINATION = 9  # −1 when it dies out, outgrows max_nodes or retreats
-
-
-WEIGHTS = {
-    "distance": 0.1,
-    "goal": 10.0,
     "milestones": 0.5,
-    "population": 0.005,
-    "spawn_quality": 0.005,
+    "population": 0.005,  # exp(−½((N − target) / (target / 2))²)
+    "spawn_quality": 0.005,  # mean over children of Δ / (1 + |Δ|), Δ = I(child) − I(parent)
+    # (chosen deletions below the colony's mean intensity − those above) / deletions
     "delete_quality": 0.005,
-    "edge_alignment": 0.001,
+    "edge_alignment": 0.001,  # mean cosine of the edges: 1 where all point right
+    # −mean over nodes of (2y/H − 1)⁴: −1 at the top and bottom, next to 0 in the middle
     "boundary": 0.01,
-    "survival": 0.002,
-    "termination": 5.0,
+    "survival": 0.002,  # 1 while the colony lives
+    "termination": 5.0,  # −1 when it dies out, outgrows max_nodes or retreats
 }
-COMPONENTS = tuple(c.name.lower() for c in Component)
+COMPONENTS = tuple(WEIGHTS)
 
 
 class ColonyParams(NamedTuple):

@@ -16,8 +16,8 @@ class SmallTasks(Domain):
 
     name, title = "tasks", "small tasks"
     registered: Mapping[str, dict[str, Any]] = {
-        "tenfold/Catch-v0": {"entry_point": "tenfold.domains.tasks.catch:Catch"},
-        ASSIGN: {"entry_point": "tenfold.domains.tasks.assign:AssignEnv"},
+        "tenfold/Catch-v0": {"entry_point": "tenfold.domains.tasks.small_tasks:Catch"},
+        ASSIGN: {"entry_point": "tenfold.domains.tasks.small_tasks:AssignEnv"},
     }
 
     def environments(
@@ -25,7 +25,7 @@ class SmallTasks(Domain):
     ) -> "Environments | None":
         if not policy or env != ASSIGN:
             return None
-        from tenfold.domains.tasks.assign import AssignEnvironments
+        from tenfold.domains.tasks.small_tasks import AssignEnvironments
 
         return AssignEnvironments(env, num_envs, seed, first)
 

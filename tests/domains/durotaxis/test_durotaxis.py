@@ -2,6 +2,7 @@
 earns."""
 
 import math
+from enum import IntEnum
 
 import numpy as np
 import pytest
@@ -34,13 +35,13 @@ from tenfold.domains.durotaxis.setting import (
     REST,
     SPAWN,
     WEIGHTS,
-    Component,
     EndReason,
     read_setting,
 )
 from tenfold.envs.making import make_environments
 
 NAME = "tenfold/Durotaxis-v0"
+Component = IntEnum("Component", [name.upper() for name in COMPONENTS], start=0)
 FAR = [0.5, 15.0, 0.5, 0.5, 0.0]
 
 

@@ -3,11 +3,20 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
+import tenfold.envs  # noqa: F401
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import uniform
-from tenfold.domains.tasks import assign
-from tenfold.domains.tasks.assign import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
+from tenfold.domains.tasks import small_tasks
+from tenfold.domains.tasks.small_tasks import (
+    DRAWS,
+    OPTIONS,
+    STEPS,
+    TASKS,
+    WORKERS,
+    AssignEnvironments,
+)
 from tenfold.envs.making import make_env
 from tenfold.envs.scalar import ScalarEnvironments
 
@@ -30,7 +39,7 @@ def random_actions(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
     ],
 )
 def test_everybody_in_a_crowded_task_pays(action: list[int], expected: float) -> None:
-    assert assign.earn(np.full(OPTIONS, 0.5, np.float32), np.array(action)) == pytest.approx(
+    assert small_tasks.earn(np.full(OPTIONS, 0.5, np.float32), np.array(action)) == pytest.approx(
         expected, abs=1e-12
     )
 
@@ -38,7 +47,7 @@ def test_everybody_in_a_crowded_task_pays(action: list[int], expected: float) ->
 def test_each_worker_earns_its_own_value() -> None:
     obs = np.arange(OPTIONS, dtype=np.float32)  # worker w has 8w + t of task t
     action = np.array([3, 7, 0, 1, 2, 4, 5, 6, 3, 7])
-    assert assign.earn(obs, action) == pytest.approx(np.mean(8 * np.arange(10) + action))
+    assert small_tasks.earn(obs, action) == pytest.approx(np.mean(8 * np.arange(10) + action))
 
 
 def test_masks_leave_everybody_a_task_and_hide_the_rest() -> None:
@@ -72,9 +81,9 @@ def test_a_worker_without_a_legal_task_gets_one_at_random() -> None:
             stream, episode * (STEPS + 1) * DRAWS + OPTIONS + np.arange(OPTIONS)
         ).reshape(WORKERS, TASKS)
         for w in np.flatnonzero((legality >= 0.6).all(1)):
-            assign.show(stream, episode, 0, seen, mask)
+            small_tasks.show(stream, episode, 0, seen, mask)
             options = np.flatnonzero(mask.reshape(WORKERS, TASKS)[w])
-            obs, expected = assign.show_reference(stream, episode, 0)
+            obs, expected = small_tasks.show_reference(stream, episode, 0)
             assert (
                 len(options) == 1 and np.array_equal(mask, expected) and np.array_equal(seen, obs)
             )
@@ -93,9 +102,9 @@ def test_an_episode_is_cut_after_sixteen_steps_and_keeps_its_last_observation() 
     assert [e.ret for e in envs.finished] == pytest.approx(total)
     for i in range(2):
         assert np.array_equal(
-            envs.final_obs[i], assign.show_reference(envs.streams[i], 0, STEPS)[0]
+            envs.final_obs[i], small_tasks.show_reference(envs.streams[i], 0, STEPS)[0]
         )
-        obs, mask = assign.show_reference(envs.streams[i], 1, 0)
+        obs, mask = small_tasks.show_reference(envs.streams[i], 1, 0)
         assert np.array_equal(envs.obs[i], obs) and np.array_equal(envs.mask[i], mask)
 
 
@@ -217,3 +226,42 @@ def test_it_plays_through_the_ordinary_adapter_too() -> None:
     mask = envs.obs[0].reshape(WORKERS, TASKS) > 0
     envs.step(mask.argmax(1)[None])
     assert envs.reward[0] <= 1
+
+
+# Catch
+
+
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+def test_catch_passes_gymnasiums_checker() -> None:
+    env = gym.make("tenfold/Catch-v0").unwrapped
+    check_env(env, skip_render_check=False)
+    assert env.observation_space.dtype == np.uint8
+
+
+def play(policy, episodes: int = 300) -> float:
+    env, total = gym.make("tenfold/Catch-v0"), 0.0
+    rng = np.random.default_rng(0)
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=episode)
+        done, steps = False, 0
+        while not done:
+            obs, reward, done, _, _ = env.step(policy(obs, rng))
+            total, steps = total + reward, steps + 1
+        assert steps == 9
+    return total / episodes
+
+
+def follow(obs: np.ndarray, rng) -> int:
+    ball, paddle = int(obs[:9].max(0).argmax()), int((obs[9] == 128).argmax())
+    return 1 + int(np.sign(ball - paddle))
+
+
+def test_following_the_ball_always_catches_it_and_chance_seldom_does() -> None:
+    assert play(follow) == 1.0
+    assert play(lambda obs, rng: int(rng.integers(3))) == pytest.approx(-0.77, abs=0.15)
+
+
+def test_catch_draws_itself() -> None:
+    env = gym.make("tenfold/Catch-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().shape == (160, 160, 3)
