@@ -33,7 +33,7 @@ FIXED = ("seed", "env", "members", "steps", "eval_every", "eval_episodes", "eval
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers from `low` to `high`, both among them."""
+    """Numbers from `low` to `high`, both included."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Choices:
-    """One of several values."""
+    """A set of values."""
 
     values: tuple[Any, ...]
 
@@ -68,21 +68,21 @@ Space = Interval | Choices
 
 @dataclass(frozen=True)
 class Search:
-    """A setting, and its value in pieces: text as it stands, and spaces that are drawn from."""
+    """A setting, and its value as text and spaces to draw from."""
 
     path: str
     pieces: tuple[str | Space, ...]
 
     @property
     def spaces(self) -> dict[str, Space]:
-        """By the names of what is drawn: the setting's own, or with a number behind it."""
+        """The spaces by parameter name: the setting's own, or with a number appended."""
         drawn = [piece for piece in self.pieces if not isinstance(piece, str)]
         if len(drawn) == 1:
             return {self.path: drawn[0]}
         return {f"{self.path}.{number}": space for number, space in enumerate(drawn, 1)}
 
     def value(self, drawn: Mapping[str, Any]) -> Any:
-        """The setting's value, of what was drawn."""
+        """The setting's value from drawn parameters."""
         for name, space in self.spaces.items():
             value = drawn[name]
             if isinstance(value, str) and value not in space:  # a study may be anybody's
@@ -104,7 +104,7 @@ def parse_search(text: str) -> tuple[str, str]:
 
 
 def searches(run: Run, search: Mapping[str, Any]) -> tuple[Search, ...]:
-    """What is to be searched over, by settings' names; a ConfigError for what cannot be."""
+    """The searches by settings' names; a ConfigError for settings that cannot be searched over."""
     if not search:
         raise UserError(
             'There is nothing to search over: name a setting, such as --search "agent.lr='
@@ -115,7 +115,7 @@ def searches(run: Run, search: Mapping[str, Any]) -> tuple[Search, ...]:
 
 
 def specs_by_path(run: Run) -> dict[str, FieldSpec]:
-    """The settings of a run with this one's agent."""
+    """The settings of a run and of its agent."""
     everyones = {spec.path: spec for spec in field_specs(Run) if not spec.path.startswith("agent.")}
     of_agent = {spec.path: spec for spec in field_specs(type(run.agent), "agent.")}
     of_agent.pop("agent.name", None)
@@ -170,14 +170,14 @@ def fitted(space: Space, spec: FieldSpec) -> Space:
 
 
 def plain(value: Any) -> Any:
-    """A value of a setting as a study keeps it."""
+    """A setting's value as a study stores it."""
     if isinstance(value, tuple):
         return show(value)
     return str(value) if isinstance(value, Option) else value
 
 
 def is_whole(hint: Any) -> bool:
-    """Whether a setting takes whole numbers only."""
+    """Whether a setting takes integers only."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return is_whole(arguments[0])
@@ -223,13 +223,13 @@ def interval(name: str, text: str, ends: list[str], path: str) -> Interval:
 
 
 def drawn_run(run: Run, searches: tuple[Search, ...], drawn: Mapping[str, Any]) -> Run:
-    """The run with what was drawn; a ConfigError where settings do not fit one another."""
+    """The run with drawn parameters; a ConfigError if settings contradict each other."""
     change = nested({search.path: search.value(drawn) for search in searches})
     return changed(run, change)
 
 
 def default_drawn(run: Run, searches: tuple[Search, ...]) -> dict[str, Any] | None:
-    """What would have to be drawn for the run as it is; None where that cannot be drawn."""
+    """The parameters of the unchanged run; None if they cannot be drawn."""
     drawn = {}
     for search in searches:
         value = plain(reduce(getattr, search.path.split("."), run))

@@ -1,6 +1,6 @@
-"""Charts as data: lines, bands and labels, which a page draws (`page.js`), and PNG pictures. And
-those of runs over training: one run with its extremes, several seeds as their interquartile mean
-with its interval, several groups of them side by side."""
+"""Charts as data: lines, bands and labels, drawn by the page's script (`page.js`) or as PNG
+pictures; and the charts of training curves: one run, several seeds with the interval of their
+interquartile mean, several groups."""
 
 import io
 import re
@@ -31,8 +31,8 @@ STYLES = {"": "-", THIN: "-", "dash": "--", "faint": "-", "dots": "-", "steps": 
 
 @dataclass(frozen=True)
 class Line:
-    """`band` is from low to high. A colour is a number of the palette, or as CSS writes it. Lines
-    of one `run` are hidden together, on all charts of a page."""
+    """`band` is from low to high. A colour is an index of the palette or a CSS colour. Lines of one
+    `run` are hidden together, on all charts of a page."""
 
     name: str
     x: Any
@@ -45,8 +45,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """`x` and `y` say what is along the axes. With `ticks`, words stand at 0, 1, 2, … instead of
-    numbers; `notes` are words at places, and `bounds` the lowest and the highest that is shown."""
+    """`x` and `y` label the axes. With `ticks`, these labels stand at 0, 1, 2, … instead of
+    numbers; `notes` are texts at positions, and `bounds` the limits of the y axis."""
 
     title: str
     lines: Sequence[Line]
@@ -77,7 +77,7 @@ def as_png(figure: Any) -> bytes:
 
 
 def add_legend(figure: Any, *axes: Any) -> None:
-    """Below all axes, where it covers nothing; each word once."""
+    """A legend below all axes, without duplicates."""
     handles = {
         word: handle
         for one in axes
@@ -87,17 +87,17 @@ def add_legend(figure: Any, *axes: Any) -> None:
 
 
 def spelt(text: str) -> str:
-    """As it is: between two of this sign Matplotlib would read mathematics."""
+    """Escapes $, which starts a formula in Matplotlib."""
     return text.replace("$", r"\$")
 
 
 def broken(text: str) -> str:
-    """Several lines if need be, broken between an environment's arguments."""
+    """Wraps a long title between an environment's arguments."""
     return spelt(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE))
 
 
 def figure_of(charts: Sequence[Chart], title: str, columns: int = 1) -> Any:
-    """The same charts as one picture, under one title."""
+    """The charts as one figure with a common title."""
     lines = -(-len(charts) // columns)
     figure = new_figure(9, 3.6 * lines + 0.4)
     every = figure.subplots(lines, columns, squeeze=False).ravel()
@@ -149,7 +149,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ in nothing but their seeds, by what each is called; or just one."""
+    """Runs that differ in nothing but their seeds, by name; or a single run."""
 
     name: str
     path: Path
@@ -174,8 +174,8 @@ def lines_of(
     run: str = "",
     with_members: bool = True,
 ) -> list[Line]:
-    """A column of a group: of one run with a band from the least to the most (of evaluations one
-    deviation), of several their interquartile mean with its interval, and every one of them."""
+    """A column of a group: for one run a band from minimum to maximum (for evaluations one standard
+    deviation), for several their interquartile mean with its interval, and each of them."""
     courses = {
         names: course
         for names, digest in group.digests.items()
@@ -205,7 +205,7 @@ def lines_of(
 
 
 def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
-    """One deviation of what is a mean itself."""
+    """The standard deviation of a column that is a mean."""
     column = {"mean_return": "std_return"}.get(curve.column, f"{curve.column}/std")
     course = digest.courses.get((curve.kind, column))
     return course.points()[1] if course else None
@@ -214,8 +214,8 @@ def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
 def course_chart(
     groups: Sequence[Experiment], curves: Sequence[Curve], title: str, along: str, upwards: str
 ) -> Chart:
-    """What runs came to over training. Of one group every curve in its own colour, and of one run
-    its episodes; of several groups one curve each."""
+    """The main curves over training. One group: every curve in its own colour, and for one run its
+    episodes; several groups: one curve each."""
     lines: list[Line] = []
     if len(groups) > 1:
         curve = shared_curve(groups, curves)
@@ -233,7 +233,7 @@ def course_chart(
 
 
 def shared_curve(groups: Sequence[Experiment], curves: Sequence[Curve]) -> Curve:
-    """The last one that every run has: evaluations, where all were evaluated."""
+    """The last curve that every run has: evaluations, where all were evaluated."""
     for curve in reversed(curves):
         key = (curve.kind, curve.column)
         if all(key in digest.courses for group in groups for digest in group.members):
@@ -244,7 +244,7 @@ def shared_curve(groups: Sequence[Experiment], curves: Sequence[Curve]) -> Curve
 def panels(
     groups: Sequence[Experiment], kind: str, along: str, include: Callable[[str], bool]
 ) -> list[Chart]:
-    """A small chart for each column that is `wanted`: losses, KL, entropy, ε, …"""
+    """A small chart for each column that `include` selects: losses, KL, entropy, ε, …"""
     names = dict.fromkeys(
         name for group in groups for digest in group.members for name in digest.names(kind)
     )
@@ -269,7 +269,7 @@ def panels(
 
 
 def spans_decades(lines: Iterable[Line]) -> bool:
-    """Whether numbers above 0 are of very different sizes."""
+    """Whether positive numbers span more than two decades."""
     values = np.concatenate([np.asarray(line.y, float) for line in lines])
     return bool(values.min() > 0 and values.max() / values.min() > DECADES)
 
@@ -284,7 +284,7 @@ def learning_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
 
 
 def component_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    """Rewards by component and the action's numbers."""
+    """Rewards by component and statistics of actions."""
     return panels(
         groups,
         "train",
@@ -294,14 +294,14 @@ def component_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
 
 
 def evaluation_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    """What evaluations tell besides returns."""
+    """Columns of evaluations other than returns."""
     others = {"mean_return", "std_return", "episodes"}
     return panels(groups, "eval", along, lambda name: name not in others)
 
 
 def histograms(groups: Sequence[Experiment]) -> list[Chart]:
-    """Returns and lengths of episodes: of one group by quarters of training, of several in the
-    last quarter in which all have any."""
+    """Returns and lengths of episodes: for one group by quarters of training, for several in the
+    last quarter in which all have episodes."""
     charts = []
     for label, name in (("return of an episode", "returns"), ("length of an episode", "lengths")):
         merged_runs = [
@@ -340,7 +340,7 @@ def bars(one: Histogram, part: int, name: str, colour: int, run: str = "") -> Li
 
 
 def steps_to(group: Experiment, curve: Curve, target: float) -> float | None:
-    """When the interquartile mean of a group first reached a number; None: never."""
+    """The step at which a group's interquartile mean first reached a target; None: never."""
     courses: list[Course] = [
         course for digest in group.members if (course := digest.courses.get(curve_key(curve)))
     ]

@@ -1,4 +1,4 @@
-"""Processes that work through a list of tasks, one after another each.
+"""A pool of processes that work through a list of tasks.
 
 Each talks through a pipe of its own: unlike the locks of a queue, pipes have no names that could be
 left behind, whoever is killed.
@@ -29,7 +29,7 @@ Work = Callable[..., tuple[str, int]]
 
 
 class Worker:
-    """A process that does one task after another."""
+    """A process that runs one task after another."""
 
     def __init__(self, number: int, work: Work) -> None:
         context = multiprocessing.get_context("spawn")
@@ -49,14 +49,14 @@ class Worker:
             self.talk.send(task)
 
     def tell_to_stop(self) -> None:
-        """Once: it saves what it is at, where a second signal would end it at once."""
+        """Sends SIGINT once: the worker then saves its run; a second signal would kill it."""
         if not self.told and self.process.pid:
             self.told = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, SIGINT)
 
     def answer(self) -> str | None:
-        """What was wrong with its task, or ""; None: it has only begun."""
+        """The error of its task, or ""; None if it only reported that it started."""
         try:
             message = self.talk.recv()
         except (EOFError, OSError):
@@ -75,7 +75,7 @@ class Worker:
         )
 
     def end(self) -> None:
-        """It ends when nobody talks to it any more."""
+        """Closes the pipe, which ends the process, or kills it."""
         self.talk.close()
         self.process.join(FAREWELL)
         self.process.kill()
@@ -84,7 +84,8 @@ class Worker:
 
 
 def serve(work: Work, talk: Connection) -> None:
-    """The life of a worker. Its group is its own, so that Ctrl-C comes from its parent only."""
+    """The main function of a worker. It has a process group of its own, so that Ctrl-C reaches only
+    its parent."""
     os.setpgrp()
     with contextlib.suppress(EOFError, OSError):  # the parent has no more for it to do, or is gone
         talk.send("began")
@@ -93,27 +94,28 @@ def serve(work: Work, talk: Connection) -> None:
 
 
 class Tasks:
-    """Where a pool's tasks come from: a list, worked through until one of them fails. `errors` are
-    then the sentences of those that did, by their place in the list."""
+    """The source of a pool's tasks: a list, worked through until a task fails. `errors` are the
+    sentences of failed tasks, by index."""
 
     def __init__(self, tasks: Sequence[tuple[Any, ...]] = ()) -> None:
         self.left: Iterator[tuple[Any, tuple[Any, ...]]] = iter(enumerate(tasks))
         self.errors: dict[Any, str] = {}
 
     def next(self) -> tuple[Any, tuple[Any, ...]] | None:
-        """A task and its name; None: none now, perhaps after others have ended."""
+        """The next task and its name; None if there is none now, though there may be after others
+        have ended."""
         return next(self.left, None)
 
     def ended(self, name: Any, error: str) -> bool:
-        """Takes note of a task's end; whether the others go on."""
+        """Records a task's end; returns whether the others go on."""
         if error:
             self.errors[name] = error
         return not error
 
 
 class Pool:
-    """`run` works through tasks. After an error that ends it all, or a signal, no task is begun,
-    and those under way are told to stop."""
+    """Runs tasks in worker processes. After an error that ends the pool, or a signal, no task is
+    started, and the running ones are told to stop."""
 
     def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> None:
         self.work, self.tasks = work, tasks if isinstance(tasks, Tasks) else Tasks(tasks)
@@ -126,8 +128,8 @@ class Pool:
         return self.tasks.errors
 
     def run(self, workers: int, look: Callable[[int], None]) -> int:
-        """The signal that stopped it, or 0. `look` is told every now and then how many tasks are
-        done."""
+        """Returns the signal that stopped it, or 0. `look` is called from time to time with the
+        number of tasks done."""
         with Interrupt(self.stop) as interrupt:
             try:
                 while True:
@@ -146,8 +148,7 @@ class Pool:
         return interrupt.signal
 
     def employ(self, workers: int) -> None:
-        """Gives tasks to whoever has none, as long as there are some, and to new ones. A worker
-        that is told to stop just then leaves without it."""
+        """Gives tasks to idle workers, and starts new ones."""
         for worker in self.pool:
             if worker.task is None and not self.give_next(worker):
                 return
@@ -165,7 +166,7 @@ class Pool:
         return bool(task)
 
     def hear(self, worker: Worker) -> None:
-        """Takes an answer. Who died is replaced, where there is more to do."""
+        """Receives an answer; a worker that died is removed."""
         error = worker.answer()
         if error is None:
             return
@@ -178,7 +179,7 @@ class Pool:
             worker.end()
 
     def stop(self) -> None:
-        """Also as a signal's handler, between any two lines."""
+        """Stops all workers. May be called as a signal handler, between any two lines."""
         self.stopping = True
         for worker in self.pool:
             worker.tell_to_stop()
@@ -187,7 +188,7 @@ class Pool:
 @dataclass(frozen=True)
 class Executor:
     """Where the runs of an experiment are trained: in processes of this machine, or on a Ray
-    cluster, whose machines write into the experiment's own folder if their disk is `shared`."""
+    cluster, whose machines write into the experiment's folder if their disk is `shared`."""
 
     ray: bool = False
     address: str = ""
@@ -195,7 +196,7 @@ class Executor:
 
     @classmethod
     def of(cls, run: Run, shared: bool = False) -> "Executor":
-        """As the setting `where` says of an experiment of several runs."""
+        """The executor that the setting `where` of an experiment asks for."""
         if run.where != "ray" and shared:
             raise UserError("--storage is for runs on a Ray cluster: give --where ray as well.")
         if run.where == "ray":
@@ -210,8 +211,8 @@ class Executor:
         return Pool(work, tasks)
 
     def workers(self, jobs: int) -> int:
-        """How many at a time: `jobs`, or (0) as many as there are cores, which of a cluster is
-        known when it is joined."""
+        """The number of runs at a time: `jobs`, or (0) one per core; of a cluster the cores are
+        counted when it is joined."""
         return jobs or (0 if self.ray else len(os.sched_getaffinity(0)))
 
     def words(self, jobs: int) -> str:

@@ -18,9 +18,9 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs.metrics import read_rows
 from tenfold.training import tracking
+from tenfold.training.callbacks import TrackedRun, trackers_named
 from tenfold.training.loop import resume, train
 from tenfold.training.run_group import train_seeds
-from tenfold.training.tracking import TrackedRun, trackers_named
 
 
 class Client:
