@@ -190,12 +190,6 @@ def watch(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint", default="last", metavar="best|last|STEP", help="which parameters (last)"
-    )
-
-
 def add_export(parsers: Any, argv: Sequence[str]) -> None:
     export = parsers.add_parser(
         "export",
@@ -210,7 +204,9 @@ def add_export(parsers: Any, argv: Sequence[str]) -> None:
     add_run(export, archive=True)
     export.add_argument("--format", default="onnx", metavar="onnx|torch", help="of the file (onnx)")
     export.add_argument("--out", metavar="FILE", help="where it goes (NAME.onnx, NAME.pt2)")
-    add_checkpoint(export)
+    export.add_argument(
+        "--checkpoint", default="last", metavar="best|last|STEP", help="which parameters (last)"
+    )
     export.add_argument(
         "--sample",
         action="store_true",
@@ -247,13 +243,10 @@ def export(arguments: argparse.Namespace) -> int:
     )
     for title, ports in (("takes", about["inputs"]), ("gives", about["outputs"])):
         for port in ports:
-            print(f"  {title}  {port['name']}  {port['dtype']}  {told_shape(port['shape'])}")
+            shape = ", ".join(map(str, port["shape"]))
+            print(f"  {title}  {port['name']}  {port['dtype']}  [{shape}]")
     print(f"  {exported.checked}")
     return 0
-
-
-def told_shape(shape: list[int | str]) -> str:
-    return f"[{', '.join(map(str, shape))}]"
 
 
 def add_pack(parsers: Any, argv: Sequence[str]) -> None:

@@ -81,14 +81,6 @@ def add_train(parsers: Any, argv: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    add_init(train)
-    add_trust(train)
-    add_track(train)
-    add_callbacks(train)
-    add_settings(train, argv)
-
-
-def add_init(train: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--init",
         metavar="RUN",
@@ -101,6 +93,10 @@ def add_init(train: argparse.ArgumentParser) -> None:
         metavar="last|best|STEP",
         help="which checkpoint of --init (last)",
     )
+    add_trust(train)
+    add_track(train)
+    add_callbacks(train)
+    add_settings(train, argv)
 
 
 def train(arguments: argparse.Namespace) -> int:
@@ -314,7 +310,7 @@ def finish_seeds(result: Any) -> int:
     members = result.summary["seeds"] if len(result.summary["seeds"]) <= LISTED else {}
     for seed, member in members.items():
         numbers = ", ".join(
-            f"{name.replace('_', ' ')} {reporter.numbers[name].told(value)}"
+            f"{name.replace('_', ' ')} {reporter.numbers[name].text(value)}"
             for name, value in member.items()
             if name != "step" and value is not None
         )

@@ -5,7 +5,7 @@ No torch here, so that help and errors appear at once.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -190,7 +190,8 @@ def field_specs(cls: type[Config], prefix: str = "") -> Iterator[FieldSpec]:
         elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
             yield from field_specs(hint, f"{prefix}{f.name}.")
         else:
-            yield FieldSpec(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            yield FieldSpec(prefix + f.name, hint, default, docs(cls).get(f.name, ""))
 
 
 def agent_field_specs(prefix: str) -> Iterator[FieldSpec]:
@@ -217,10 +218,6 @@ def agent_field_specs(prefix: str) -> Iterator[FieldSpec]:
             if spec.default != first.default
         )
         yield FieldSpec(path, first.hint, first.default, f"{whose}{first.help}{other}")
-
-
-def default_of(f: Field[Any]) -> Any:
-    return f.default_factory() if f.default_factory is not MISSING else f.default
 
 
 def suggest_setting(cls: type[Config], word: str) -> str:

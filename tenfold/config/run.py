@@ -39,10 +39,6 @@ def engine_names() -> list[str]:
     return ["auto", *dict.fromkeys(name for one in algorithms().values() for name in one.engines)]
 
 
-def usual_agent() -> AgentConfig:
-    return AgentConfig.kind(AgentConfig.usual)()
-
-
 # settings of the run that are the agent's own where it has one of this name
 AGENTS_OWN = ("frames", "normalize_obs")
 # with what they are where nobody asks for them
@@ -75,7 +71,7 @@ class Run(Config):
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)";
     "my_module:MyEnv-v0" imports my_module first. From Python also a function that makes an
     environment, or one environment as an object"""
-    agent: AgentConfig = field(default_factory=usual_agent)
+    agent: AgentConfig = field(default_factory=lambda: AgentConfig.kind(AgentConfig.usual)())
     """the agent's settings"""
     steps: Count = agent_default("steps", 50_000)
     """environment steps in all"""

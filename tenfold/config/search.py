@@ -71,12 +71,12 @@ class Search:
     """A setting, and its value as text and spaces to draw from."""
 
     path: str
-    pieces: tuple[str | Space, ...]
+    template: tuple[str | Space, ...]
 
     @property
     def spaces(self) -> dict[str, Space]:
         """The spaces by parameter name: the setting's own, or with a number appended."""
-        drawn = [piece for piece in self.pieces if not isinstance(piece, str)]
+        drawn = [piece for piece in self.template if not isinstance(piece, str)]
         if len(drawn) == 1:
             return {self.path: drawn[0]}
         return {f"{self.path}.{number}": space for number, space in enumerate(drawn, 1)}
@@ -88,7 +88,7 @@ class Search:
             if isinstance(value, str) and value not in space:  # a study may be anybody's
                 raise ConfigError(self.path, f"= {show(value)} is not among what is searched over.")
         values = iter([drawn[name] for name in self.spaces])
-        filled = [piece if isinstance(piece, str) else next(values) for piece in self.pieces]
+        filled = [piece if isinstance(piece, str) else next(values) for piece in self.template]
         return filled[0] if len(filled) == 1 else "".join(map(show, filled))
 
 
@@ -135,18 +135,18 @@ def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
             path, "cannot be searched over: trials are compared by what is the same in all of them."
         )
     if isinstance(space, list | tuple):
-        pieces: list[str | Space] = [Choices(tuple(space))]
+        template: list[str | Space] = [Choices(tuple(space))]
     else:
-        pieces = pieces_of(str(space), path)
-    if all(isinstance(piece, str) for piece in pieces):
+        template = pieces_of(str(space), path)
+    if all(isinstance(piece, str) for piece in template):
         raise ConfigError(
             path,
             f"= {space} leaves nothing to search over: a space is {EXAMPLES}; one value is a flag, "
             f"{spec.flag} {space}.",
         )
-    if len(pieces) == 1:
-        pieces = [fitted(pieces[0], spec)]  # type: ignore[arg-type]
-    search = Search(path, tuple(pieces))
+    if len(template) == 1:
+        template = [fitted(template[0], spec)]  # type: ignore[arg-type]
+    search = Search(path, tuple(template))
     for end in (0, -1):  # bounds outside the setting's limits are refused by its own sentence
         convert(search.value({n: s.ends[end] for n, s in search.spaces.items()}), spec.hint, path)
     return search
@@ -234,7 +234,7 @@ def default_drawn(run: Run, searches: tuple[Search, ...]) -> dict[str, Any] | No
     for search in searches:
         value = plain(reduce(getattr, search.path.split("."), run))
         space = next(iter(search.spaces.values()))
-        if len(search.pieces) > 1 or value not in space:
+        if len(search.template) > 1 or value not in space:
             return None
         drawn[search.path] = value
     return drawn

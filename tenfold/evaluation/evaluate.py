@@ -121,9 +121,9 @@ class EpisodeEvaluation:
             results |= {"best": best} if best else {}
         if score.cut:
             results["cut"] = score.cut
-        if score.each:
+        if score.agent_returns:
             results["agents"] = [
-                sum(returns) / len(returns) for returns in zip(*score.each, strict=True)
+                sum(returns) / len(returns) for returns in zip(*score.agent_returns, strict=True)
             ]
         results |= domain.evaluate(evaluated)
         usual = checkpoint_file(request.path / "video.gif", request.checkpoint)

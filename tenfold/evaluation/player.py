@@ -33,7 +33,9 @@ class Score:
     lengths: list[int]
     infos: list[dict[str, Any]] = field(default_factory=list)  # of each episode's last step
     cut: int = 0  # how many did not come to an end of their own
-    each: list[tuple[float, ...]] = field(default_factory=list)  # returns of several agents
+    agent_returns: list[tuple[float, ...]] = field(
+        default_factory=list
+    )  # returns of several agents
 
     @property
     def episodes(self) -> int:
@@ -221,7 +223,7 @@ def play_on(
     watch: Callable[[Environments], None] | None = None,
 ) -> Score:
     """`play` on these environments, which have as many worlds as the queue has lanes. An episode's
-    return is the mean over its agents; with several agents `each` holds their own returns."""
+    return is the mean over its agents; with several, `agent_returns` has theirs."""
     worlds, agents, episodes = envs.worlds, envs.agents, queue.episodes
     stack = FrameStack(frames, envs)
     # of each episode that is over its agents' returns, its length and its last info
@@ -261,9 +263,9 @@ def play_on(
         stack.step()  # after the cuts, which are ends as any other
     ended = [over[episode] for episode in sorted(over)]
     per_agent, lengths, infos = (list(part) for part in zip(*ended, strict=True))
-    means = [sum(offset) / len(offset) for offset in per_agent]
+    means = [sum(returns_of) / len(returns_of) for returns_of in per_agent]
     if envs.multiagent:
-        return Score(means, lengths, cut=queue.cut, each=[tuple(offset) for offset in per_agent])
+        return Score(means, lengths, cut=queue.cut, agent_returns=[*map(tuple, per_agent)])
     return Score(means, lengths, infos, queue.cut)
 
 

@@ -19,12 +19,9 @@ from tenfold.runs.statistics import LEAST, bootstrap_interval, interquartile_mea
 
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
 THIN = "thin"  # one of many, behind what they are together
-PARTS = ("reward/", "action/")  # columns of rewards by component, and of the action's numbers
 EACH = 64  # runs of a group whose curves are drawn one by one
-# columns that other charts show, or that only count
-ELSEWHERE = {"return", "episodes", "updates", "steps_per_second"}
 QUARTER = ("first quarter", "second quarter", "third quarter", "last quarter")
-WORDS = {"q": "mean Q of actions taken", "epsilon": "ε", "lr": "learning rate", "kl": "KL"}
+LABELS = {"q": "mean Q of actions taken", "epsilon": "ε", "lr": "learning rate", "kl": "KL"}
 DECADES = 100.0  # a column that spans so much is shown on a logarithmic scale
 STYLES = {"": "-", THIN: "-", "dash": "--", "faint": "-", "dots": "-", "steps": "-"}
 
@@ -146,6 +143,10 @@ class Curve:
     colour: str
     label: str
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.column
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -162,10 +163,6 @@ class Experiment:
         return list(self.digests.values())
 
 
-def words_for(column: str) -> str:
-    return WORDS.get(column, column.replace("_", " ").replace("/", ": "))
-
-
 def lines_of(
     group: Experiment,
     curve: Curve,
@@ -179,7 +176,7 @@ def lines_of(
     courses = {
         names: course
         for names, digest in group.digests.items()
-        if (course := digest.courses.get((curve.kind, curve.column)))
+        if (course := digest.courses.get(curve.key))
     }
     if not courses:
         return []
@@ -235,8 +232,7 @@ def course_chart(
 def shared_curve(groups: Sequence[Experiment], curves: Sequence[Curve]) -> Curve:
     """The last curve that every run has: evaluations, where all were evaluated."""
     for curve in reversed(curves):
-        key = (curve.kind, curve.column)
-        if all(key in digest.courses for group in groups for digest in group.members):
+        if all(curve.key in digest.courses for group in groups for digest in group.members):
             return curve
     return curves[0]
 
@@ -250,7 +246,8 @@ def panels(
     )
     charts = []
     for name in filter(include, names):
-        curve = Curve(kind, name, "C0", words_for(name))
+        label = LABELS.get(name, name.replace("_", " ").replace("/", ": "))
+        curve = Curve(kind, name, "C0", label)
         lines = [
             line
             for number, group in enumerate(groups)
@@ -272,31 +269,6 @@ def spans_decades(lines: Iterable[Line]) -> bool:
     """Whether positive numbers span more than two decades."""
     values = np.concatenate([np.asarray(line.y, float) for line in lines])
     return bool(values.min() > 0 and values.max() / values.min() > DECADES)
-
-
-def learning_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    return panels(
-        groups,
-        "train",
-        along,
-        lambda name: name not in ELSEWHERE and not name.startswith(PARTS),
-    )
-
-
-def component_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    """Rewards by component and statistics of actions."""
-    return panels(
-        groups,
-        "train",
-        along,
-        lambda name: name.startswith(PARTS) and not name.endswith("/std"),
-    )
-
-
-def evaluation_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    """Columns of evaluations other than returns."""
-    others = {"mean_return", "std_return", "episodes"}
-    return panels(groups, "eval", along, lambda name: name not in others)
 
 
 def histograms(groups: Sequence[Experiment]) -> list[Chart]:
@@ -342,14 +314,10 @@ def bars(one: Histogram, part: int, name: str, colour: int, run: str = "") -> Li
 def steps_to(group: Experiment, curve: Curve, target: float) -> float | None:
     """The step at which a group's interquartile mean first reached a target; None: never."""
     courses: list[Course] = [
-        course for digest in group.members if (course := digest.courses.get(curve_key(curve)))
+        course for digest in group.members if (course := digest.courses.get(curve.key))
     ]
     if not courses:
         return None
     steps, values = aligned(courses)
     reached = np.flatnonzero(interquartile_mean(values) >= target) if steps.size else []
     return float(steps[reached[0]]) if len(reached) else None
-
-
-def curve_key(curve: Curve) -> tuple[str, str]:
-    return curve.kind, curve.column

@@ -44,7 +44,7 @@ MEASURES = {"success": Number("", ".1%"), "return": Number("", ",.2f")}
 def write_comparison(
     groups: Sequence[Experiment], out: Path, live: float = 0.0, left_out: Sequence[str] = ()
 ) -> Path:
-    """Compares experiments on the same environment; other environments get sections of their own.
+    """Compares experiments on the same environment; other environments get their own sections.
     `left_out` are the errors of experiments that could not be read."""
     if len(groups) > MOST:
         raise UserError(
@@ -97,7 +97,7 @@ def overview(groups: Sequence[Experiment], out: Path, ends: Mapping[str, float])
         step = min(ends_of(group), default=0)
         end = ends[group.run.env]
         scores = [
-            number.told(float(interquartile_mean(values)))
+            number.text(float(interquartile_mean(values)))
             for measure, number in MEASURES.items()
             if (values := scores_of(group, end, measure)) is not None
         ]
@@ -157,13 +157,13 @@ def compared(groups: Sequence[Experiment], end: float) -> list[Section]:
     drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
     body = end_note(groups, end) + chart(drawn) + how_soon(groups, drawn)
     sections = [Section("Sample efficiency", body)]
-    scores = [own for group in groups if (own := scores_of(group, end)) is not None]
+    scores = [values for group in groups if (values := scores_of(group, end)) is not None]
     if len(groups) > 1 and len(scores) == len(groups):
         names = [group.name for group in groups]
         rates = [scores_of(group, end, "success") for group in groups]
-        none = [np.zeros(len(own)) for own in scores]
-        if tells_success := any(own is not None for own in rates):  # then they come first
-            every = [z if own is None else own for own, z in zip(rates, none, strict=True)]
+        none = [np.zeros(len(values)) for values in scores]
+        if tells_success := any(values is not None for values in rates):  # then they come first
+            every = [z if values is None else values for values, z in zip(rates, none, strict=True)]
             sections += score_sections(names, every, "success")
         sections += score_sections(names, scores, "return" if tells_success else "")
     return [*sections, *training_sections(groups, reporter)]
@@ -183,7 +183,7 @@ def how_soon(groups: Sequence[Experiment], drawn: Chart) -> str:
     targets = [low + part * (high - low) for part in REACHED]
     steps = Number("", ",.0f")
     lines = [
-        [group.name, *(steps.told(steps_to(group, curve, target)) for target in targets)]
+        [group.name, *(steps.text(steps_to(group, curve, target)) for target in targets)]
         for group in groups
     ]
     return grid(["steps until", *(f"{curve.label} ≥ {target:,.4g}" for target in targets)], lines)
@@ -198,21 +198,18 @@ def score_sections(
     return [
         Section(
             f"Scores{of}",
-            scores_note(target)
+            paragraph(
+                "A run's score is its last evaluation, or the mean return of its last "
+                f"{WINDOW} training episodes where there was none. Bars are 95 % bootstrap "
+                f"intervals over runs; the optimality gap is to {target:,.4g}, the best score of "
+                "all, and less is better."
+            )
             + too_few(names, scores)
             + aggregate_intervals(names, scores, target),
         ),
         Section(f"Performance profiles{of}", chart(profiles(names, scores))),
         Section(f"Probability of improvement{of}", improvements(names, scores)),
     ]
-
-
-def scores_note(target: float) -> str:
-    return paragraph(
-        "A run's score is its last evaluation, or the mean return of its last "
-        f"{WINDOW} training episodes where there was none. Bars are 95 % bootstrap intervals over "
-        f"runs; the optimality gap is to {target:,.4g}, the best score of all, and less is better."
-    )
 
 
 def too_few(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:

@@ -154,14 +154,14 @@ class Thinned:
     """At most twice KEPT of the rows of a kind, evenly spread, and the last row."""
 
     stride: int = 1
-    seen: int = 0
+    count: int = 0
     rows: list[tuple[int, Row]] = field(default_factory=list)
     last: Row = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        if self.seen % self.stride == 0:
-            self.rows.append((self.seen, row))
-        self.seen, self.last = self.seen + 1, row
+        if self.count % self.stride == 0:
+            self.rows.append((self.count, row))
+        self.count, self.last = self.count + 1, row
         if len(self.rows) > 2 * KEPT:
             self.rows, self.stride = self.rows[::2], 2 * self.stride
 

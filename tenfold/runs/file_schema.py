@@ -25,7 +25,7 @@ DEPTH = 50  # of tables in tables; nothing of ours comes near it
 class FieldKind:
     """A scalar type: its description and its check."""
 
-    words: str
+    description: str
     fits: Callable[[Any], bool]
 
 
@@ -79,12 +79,12 @@ ANY = FieldKind("anything", lambda value: True)
 
 
 def maybe(kind: FieldKind) -> FieldKind:
-    return FieldKind(f"{kind.words} or null", lambda value: value is None or kind.fits(value))
+    return FieldKind(f"{kind.description} or null", lambda value: value is None or kind.fits(value))
 
 
 def filled(kind: FieldKind) -> FieldKind:
     return FieldKind(
-        f"a list, not empty, each {kind.words}",
+        f"a list, not empty, each {kind.description}",
         lambda value: isinstance(value, list) and bool(value) and all(map(kind.fits, value)),
     )
 
@@ -95,7 +95,7 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
     if isinstance(schema, FieldKind):
         if schema.fits(value):
             return ""
-        return f"{key or 'it'} is {brief(value)} and must be {schema.words}"
+        return f"{key or 'it'} is {brief(value)} and must be {schema.description}"
     if isinstance(schema, list):
         if not isinstance(value, list):
             return f"{key or 'it'} is {brief(value)} and must be a list"

@@ -232,7 +232,12 @@ class Metrics:
         """Writes pending rows; returns the file's size."""
         self.flushed = monotonic()
         self.take_ended()
-        self.flush_events()
+        try:
+            if self.events is not None:
+                self.events.flush()
+        except OSError as error:
+            reason = f"{self.events_path} cannot be written ({error.strerror or error})"
+            self.complaint, self.events = reason, None
         size = self.path.stat().st_size if self.path.exists() else 0
         try:
             if self.waiting:
@@ -245,16 +250,6 @@ class Metrics:
             with contextlib.suppress(OSError):
                 os.truncate(self.path, size)  # no half rows
         return self.path.stat().st_size if self.path.exists() else 0
-
-    def flush_events(self) -> None:
-        try:
-            if self.events is not None:
-                self.events.flush()
-        except OSError as error:
-            self.complaint, self.events = (
-                f"{self.events_path} cannot be written ({error.strerror or error})",
-                None,
-            )
 
     def close(self) -> None:
         self.flush()

@@ -137,14 +137,14 @@ class SharedArrays:
     """Arrays that several lines share, each stored once."""
 
     kept: list[list[float | None]] = field(default_factory=list)
-    places: dict[bytes, int] = field(default_factory=dict)
+    indices: dict[bytes, int] = field(default_factory=dict)
 
-    def place(self, values: Any) -> int:
+    def index(self, values: Any) -> int:
         key = np.asarray(values, float).tobytes()
-        if key not in self.places:
-            self.places[key] = len(self.kept)
+        if key not in self.indices:
+            self.indices[key] = len(self.kept)
             self.kept.append(numbers(values))
-        return self.places[key]
+        return self.indices[key]
 
 
 def numbers(values: Any) -> list[float | None]:
@@ -165,7 +165,7 @@ def as_json(chart: Chart) -> str:
             {
                 "name": line.name,
                 "run": line.run,
-                "x": xs.place(line.x),
+                "x": xs.index(line.x),
                 "y": numbers(line.y),
                 "low": None if low is None else numbers(low),
                 "high": None if high is None else numbers(high),

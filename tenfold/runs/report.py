@@ -14,12 +14,9 @@ from tenfold.core.registry import domain_of
 from tenfold.runs.charts import (
     Experiment,
     as_png,
-    component_panels,
     course_chart,
-    evaluation_panels,
     figure_of,
     histograms,
-    learning_panels,
     panels,
 )
 from tenfold.runs.digest import Digest
@@ -62,6 +59,11 @@ from tenfold.runs.storage import replace_file
 from tenfold.runs.sweep_folder import SweepFolder, about_sweep
 
 MOST_FILMS = 6  # on a page
+# columns of rewards by component and of the action's numbers; columns that other charts show, or
+# that only count; columns of evaluations on the main chart
+COMPONENTS = ("reward/", "action/")
+ELSEWHERE = {"return", "episodes", "updates", "steps_per_second"}
+MAIN_EVALUATION = {"mean_return", "std_return", "episodes"}
 Row = dict[str, Any]
 Rows = list[Row]
 
@@ -120,13 +122,21 @@ def training_sections(groups: Sequence[Experiment], reporter: Reporter) -> list[
     """The sections behind the main curves, for one run or several."""
     along = reporter.counted(groups[0].run)
     small = {
-        "Evaluations": evaluation_panels(groups, along),
-        "Components": component_panels(groups, along),
-        "Learning": learning_panels(groups, along),
+        "Evaluations": panels(groups, "eval", along, lambda name: name not in MAIN_EVALUATION),
+        "Components": panels(groups, "train", along, is_component),
+        "Learning": panels(groups, "train", along, is_learning),
         "Episodes": histograms(groups),
     }
     sections = [Section(title, charts(drawn)) for title, drawn in small.items() if drawn]
     return [*sections, *time_sections(groups, along)]
+
+
+def is_component(name: str) -> bool:
+    return name.startswith(COMPONENTS) and not name.endswith("/std")
+
+
+def is_learning(name: str) -> bool:
+    return name not in ELSEWHERE and not name.startswith(COMPONENTS)
 
 
 def time_sections(groups: Sequence[Experiment], along: str) -> list[Section]:
@@ -207,13 +217,14 @@ def write_seeds(
     drawn = course_chart([group], curves, title, along, reporter.course)
     if not out:
         replace_file(folder.path / "curve.png", as_png(figure_of([drawn], title)))
+    near = folder.path / "x"  # films of the first seed that has any
     changed = {"changed on resume": json.dumps(folder.changes)} if folder.changes else None
     sections = [
         Section("", table(cells | damaged(group.members))),
         Section("", chart(drawn)),
         members_section(folder.path, summary["seeds"], reporter, out),
         *training_sections([group], reporter),
-        *films_of_seeds(folder, out),
+        *next(filter(None, (films(path, out or near) for path in folder.members)), []),
         Section("Engine", table(engines_of_seeds(group))),
         settings_section(folder.run, changed),
         *origin_sections(group.about),
@@ -237,19 +248,12 @@ def members_section(
     lines = [
         [
             Link(seed, linked[seed]) if seed in linked else seed,
-            *(number.told(member.get(name)) for name, number in columns.items()),
+            *(number.text(member.get(name)) for name, number in columns.items()),
         ]
         for seed, member in members.items()
     ]
     missing = "" if linked else paragraph(f"A seed's own page: tenfold report {path}/seed-N")
     return Section("", missing + grid(["seed", *(n.heading for n in columns.values())], lines))
-
-
-def films_of_seeds(folder: SeedsFolder, out: Path | None) -> list[Section]:
-    """The films of the first seed that has any."""
-    return next(
-        filter(None, (films(path, out or folder.path / "x") for path in folder.members)), []
-    )
 
 
 # a sweep

@@ -34,7 +34,7 @@ class Number:
     heading: str
     form: str = ","
 
-    def told(self, value: float | None) -> str:
+    def text(self, value: float | None) -> str:
         return "–" if value is None else f"{value:{self.form}}"
 
 
@@ -210,12 +210,11 @@ def order_of(row: Row) -> tuple[float, float]:
     return row.get("success") or 0.0, row["value"]
 
 
-def outcome_text(success: float | None, score: float) -> str:
-    return f"{score:.2f}" if success is None else f"success {success:.1%}, {score:.2f}"
-
-
 def score_text(trial: Row) -> str:
-    return "–" if trial["value"] is None else outcome_text(trial.get("success"), trial["value"])
+    if trial["value"] is None:
+        return "–"
+    success = f"success {trial['success']:.1%}, " if trial.get("success") is not None else ""
+    return f"{success}{trial['value']:.2f}"
 
 
 def value_text(value: Any) -> str:

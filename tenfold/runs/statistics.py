@@ -40,7 +40,8 @@ def resamples(members: int) -> tuple[np.ndarray, np.ndarray]:
         rows = drawn_members(members, resample_count(members))
         return rows, np.full(len(rows), 1 / len(rows))
     rows = np.array([*itertools.combinations_with_replacement(range(members), members)])
-    orders = factorial(members) / factorials(members)[counts_of(rows, members)].prod(axis=1)
+    factorials = np.array([factorial(k) for k in range(members + 1)], float)
+    orders = factorial(members) / factorials[counts_of(rows, members)].prod(axis=1)
     return rows, orders / members**members
 
 
@@ -51,10 +52,6 @@ def resample_count(members: int) -> int:
 def drawn_members(members: int, count: int, stream: int = 0) -> np.ndarray:
     """Fixed random draws [count, members]."""
     return np.random.default_rng(stream).integers(members, size=(count, members), dtype=np.int32)
-
-
-def factorials(most: int) -> np.ndarray:
-    return np.array([factorial(k) for k in range(most + 1)], float)
 
 
 def counts_of(rows: np.ndarray, members: int) -> np.ndarray:

@@ -45,7 +45,9 @@ class Card:
     version: str  # of tenfold, when it was packed
     scored: Sequence[Scored] = ()
     random: Sequence[float] = ()  # returns of random actions
-    said: Sequence[str] = ()  # in place of scores, by an algorithm that judges itself
+    evaluation: Sequence[
+        str
+    ] = ()  # lines of an algorithm with its own evaluation, instead of scores
     seeds: Mapping[str, str] = field(default_factory=dict)  # of all seeds of its experiment
 
 
@@ -88,7 +90,7 @@ def card(content: Card) -> str:
         "environment": run.env,
         "agent": run.agent.name,
         "seed": run.seed,
-        "environment steps": f"{trained_steps(content.rows):,}",
+        "environment steps": f"{max((row['step'] for row in content.rows), default=0):,}",
         "licence": content.licence or UNSTATED,
         "trained": content.about.get("created", UNSTATED),
         "packed by": f"tenfold {content.version}",
@@ -126,15 +128,11 @@ def card(content: Card) -> str:
     )
 
 
-def trained_steps(rows: list[dict[str, Any]]) -> int:
-    return max((row["step"] for row in rows), default=0)
-
-
 def scores(content: Card) -> list[str]:
     """Blocks about episodes played for the card, evaluations during training, and all seeds."""
     blocks = []
-    if content.said:
-        blocks.append(fenced("\n".join(content.said)))
+    if content.evaluation:
+        blocks.append(fenced("\n".join(content.evaluation)))
     if content.scored:
         head = ("policy", "step", "mean return", "95 % interval of the mean", "episodes")
         success = any(score.success_rate is not None for score in content.scored)

@@ -190,9 +190,9 @@ class ObservationEncoder(nn.Module):
         super().__init__()
         self.layout, self.lead = layout, len(lead)
         self.ports = observation_ports(space, layout, lead)
-        self.parts = [(leaf, part) for _, leaf, part in leaves(space, layout)]
+        self.leaves = [(leaf, part) for _, leaf, part in leaves(space, layout)]
         self.hot = nn.ModuleList(
-            OneHot(part) if part.one_hot else nn.Identity() for _, part in self.parts
+            OneHot(part) if part.one_hot else nn.Identity() for _, part in self.leaves
         )
 
     def forward(self, inputs: list[torch.Tensor]) -> torch.Tensor:
@@ -201,7 +201,7 @@ class ObservationEncoder(nn.Module):
         plain = iter([tensor for port, tensor in by_port.items() if not port.part])
         rows = [
             self.flat(hot(self.flat(next(plain))))
-            for (space, _), hot in zip(self.parts, self.hot, strict=True)
+            for (space, _), hot in zip(self.leaves, self.hot, strict=True)
             if not isinstance(space, BoundedGraph)
         ]
         if graph:
@@ -301,7 +301,7 @@ def arrays_of(encoder: ObservationEncoder, rows: np.ndarray) -> list[np.ndarray]
             ("nodes", "links", "edges"), starts, starts[1:], widths, strict=False
         ):
             graph[name] = flat[..., start:end].reshape(*lead, -1, max(width, 1))
-    plain = iter([part for leaf, part in encoder.parts if not isinstance(leaf, BoundedGraph)])
+    plain = iter([part for leaf, part in encoder.leaves if not isinstance(leaf, BoundedGraph)])
     for port in encoder.ports:
         if port.part:
             arrays.append(graph[port.part].astype(port.dtype))

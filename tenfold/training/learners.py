@@ -200,8 +200,8 @@ class SettingsMismatch(UserError):
 class CheckpointMismatch(CheckpointError):
     """An intact checkpoint file that the run cannot resume from."""
 
-    def __init__(self, path: Path, words: str) -> None:
-        super().__init__(f"{path} is damaged: {words}")
+    def __init__(self, path: Path, sentence: str) -> None:
+        super().__init__(f"{path} is damaged: {sentence}")
         self.path = path
 
 

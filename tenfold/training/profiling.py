@@ -201,7 +201,7 @@ class CoreUse:
     """Suggests --actors where environments keep one core busy while others are idle."""
 
     def __init__(self, learner: Learner) -> None:
-        self.learner, self.told = learner, False
+        self.learner, self.suggested = learner, False
         self.cores = len(os.sched_getaffinity(0))
         self.first = self.begun = self.now()
 
@@ -213,14 +213,14 @@ class CoreUse:
         """The suggestion at a log row, once, as soon as updates take their usual share of the
         time."""
         now = self.now()
-        if self.told or self.first.updates == now.updates:
+        if self.suggested or self.first.updates == now.updates:
             return ""
         if self.begun is self.first:
             self.begun = now
             return ""
         enough = now.updates - self.begun.updates >= self.begun.updates - self.first.updates
         suggestion = self.suggestion(self.begun, now) if enough else ""
-        self.told = bool(suggestion)
+        self.suggested = bool(suggestion)
         return suggestion
 
     def final(self) -> str:

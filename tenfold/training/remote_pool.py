@@ -48,7 +48,7 @@ class ClusterPool:
         tasks: Sequence[tuple[Any, ...]] | Tasks,
         address: str = "",
         shared: bool = False,
-        say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
+        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
         self.ray = require_ray()
         self.work, self.tasks = work, tasks if isinstance(tasks, Tasks) else Tasks(tasks)

@@ -74,11 +74,11 @@ class DeltaPacker:
 def unpack(folder: Path, delta: FolderDelta) -> None:
     """Applies a delta to the copy of a folder. If interrupted, the copy is still a complete run."""
 
-    def place(name: str) -> int:
+    def order(name: str) -> int:
         known = [k for k, start in enumerate(ORDER) if start and name.startswith(start)]
         return known[0] if known else ORDER.index("")
 
-    for name, since, content in sorted(delta.files, key=lambda file: place(file[0])):
+    for name, since, content in sorted(delta.files, key=lambda file: order(file[0])):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if grows(name):

@@ -120,7 +120,7 @@ def train_group(
     workers = min(group.executor.workers(jobs), len(group.members))
     end = sum(member.run.steps for member in group.members)
     display = Display(group.title, end, group.step, quiet)
-    title = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
+    title = f"{group.title} ({group.executor.description(workers)}) -> {group.path}"
     display.announce(title, group.members[0].run, group.introduction)
     common = (group.change, group.callbacks, group.initial, True, group.trust)
     tasks = [(to_mapping(one.run), str(one.path.absolute()), *common) for one in group.members]
@@ -322,13 +322,12 @@ def group_of(folder: SeedsFolder) -> RunGroup:
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
     executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
-    change = {
-        name: value for name, value in folder.changes.items() if (name, value) != ("where", "ray")
-    }
-    change.pop("address", None)
-    more: dict[str, Any] = {"executor": executor, "trust": folder.trust}
-    more["initial"] = kept_weights(folder.path)
-    return RunGroup(title, "seeds", members, folder.path, again, change, **more)
+    left = {"where", "address"} if folder.changes.get("where") == "ray" else {"address"}
+    change = {name: value for name, value in folder.changes.items() if name not in left}
+    initial, trust = kept_weights(folder.path), folder.trust
+    return RunGroup(
+        title, "seeds", members, folder.path, again, change, (), executor, initial, trust
+    )
 
 
 def run_seeds(

@@ -98,7 +98,7 @@ class Session:
     interrupt: Any  # its `signal` ends the run
     quiet: bool
     # where it is one of several: what shows all of them
-    beside: Display | None = None
+    shared_display: Display | None = None
     report: bool = True  # at its end; `tenfold report` makes it later
 
     def restore(self, saved: ResumePoint) -> tuple[Metrics, dict[str, Any], list[str]]:
@@ -148,8 +148,8 @@ class Session:
         run = learner.run
         title = f"{run.agent.name} on {run.env}, seed {run.seed}"
         display = (
-            SeedDisplay(self.beside, f"seed {run.seed}", learner.step)
-            if self.beside
+            SeedDisplay(self.shared_display, f"seed {run.seed}", learner.step)
+            if self.shared_display
             else Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
         )
         for complaint in complaints:
@@ -164,7 +164,7 @@ class Session:
             display.say(cost)
         recorder.emit_warnings()
         about = self.describe(note)
-        if not self.beside:  # else at its end
+        if not self.shared_display:  # else at its end
             recorder.try_to("write run.json", folder.write_about)
         try:
             unsaved = yield from self.run_loop(recorder)
@@ -191,7 +191,7 @@ class Session:
             display.say(about["verify"], always=True)
         recorder.try_to("write run.json", folder.write_about)
         # `tenfold report` makes that of one of several
-        if not self.beside and self.report and not unsaved:
+        if not self.shared_display and self.report and not unsaved:
             recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
             recorder.try_to("write the report", lambda: write_report(folder, learner.run))
         seconds = recorder.seconds()
@@ -247,7 +247,7 @@ class Session:
         """Runs the loop, then the last evaluation, checkpoint and row; returns why the checkpoint
         could not be saved, or an empty string."""
         recorder.call("on_start")
-        if recorder.step == 0 and not self.beside:  # one of several begins anew without
+        if recorder.step == 0 and not self.shared_display:  # one of several begins anew without
             recorder.save()  # so that a run can be resumed from its first moment on
         if recorder.evaluation_pending:
             recorder.evaluate()

@@ -198,7 +198,7 @@ def run_sweep(
     plan, study = folder.plan, open_study(folder, spaces)
     display = Display(f"{folder.title}", 0, 0, quiet)
     executor = Executor.of(folder.run, plan.shared and folder.run.where == "ray")
-    how = "a trial's seeds together" if seeds_together else f"runs {executor.words(jobs)}"
+    how = "a trial's seeds together" if seeds_together else f"runs {executor.description(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     try:
         with study_file(folder.path / STUDY):
@@ -238,14 +238,11 @@ def run_sweep(
 def winner_of(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The best trial at its end; among equals the one with the better mean over training."""
 
-    def on_its_way(row: dict[str, Any], column: str) -> float:
-        return float(np.mean([*row.get(column, {}).values()] or [0.0]))
+    def order(row: dict[str, Any]) -> tuple[float, ...]:
+        curves = [[*row.get(column, {}).values()] or [0.0] for column in ("successes", "values")]
+        return *order_of(row), *(float(np.mean(curve)) for curve in curves)
 
-    return max(
-        (row for row in rows if row["state"] == "complete"),
-        key=lambda row: (*order_of(row), *(on_its_way(row, c) for c in ("successes", "values"))),
-        default=None,
-    )
+    return max((row for row in rows if row["state"] == "complete"), key=order, default=None)
 
 
 def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:

@@ -119,8 +119,10 @@ class Trials(RunTasks):
         display: Display,
     ) -> None:
         """Unfinished trials of an earlier process are resumed."""
+        from optuna.trial import Trial
+
         super().__init__(display)
-        self.folder, self.study, self.wanted = folder, study, search
+        self.folder, self.study, self.search = folder, study, search
         self.spaces = distributions(search)
         self.rungs = pruning_steps(folder.run, folder.plan.pruner)
         self.going: dict[int, RunningTrial] = {}
@@ -130,7 +132,7 @@ class Trials(RunTasks):
             self.begun += one.state.name != "WAITING"
             self.count(one)
             if one.state.name == "RUNNING":
-                self.start(again(study, one))
+                self.start(Trial(study, one._trial_id))
         self.full = folder.run.steps * len(folder.plan.seeds)
         self.display.first = self.steps()
 
@@ -146,7 +148,7 @@ class Trials(RunTasks):
         """Draws the settings of a trial; settings that exclude each other fail it."""
         drawn = draw(self.study, self.folder, trial, self.spaces)
         try:
-            run = drawn_run(alone(self.folder.run), self.wanted, drawn)
+            run = drawn_run(alone(self.folder.run), self.search, drawn)
         except ConfigError as error:
             self.fail(trial, str(error))
             return
@@ -249,13 +251,6 @@ class Trials(RunTasks):
         self.display.steps = self.ended_steps + (trials - over) * self.full
         best = self.best and {"best": f"{self.score_text(self.best)} (trial {self.best.number})"}
         self.display.show(self.steps(), {"trials done": counts, **(best or {})})
-
-
-def again(study: Any, one: Any) -> Any:
-    """A trial that another process began."""
-    from optuna.trial import Trial
-
-    return Trial(study, one._trial_id)
 
 
 class Confirmation(RunTasks):

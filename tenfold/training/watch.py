@@ -288,11 +288,11 @@ def run_name(group: Experiment, name: str) -> str:
 def selection_curve(group: Experiment, digest: Digest) -> Any:
     """The run's selection score over training."""
     curves = reporter_of(group.run).curves(group.run)
-    available = [curve for curve in curves if (curve.kind, curve.column) in digest.courses]
+    available = [curve for curve in curves if curve.key in digest.courses]
     if not available:
         return ()
     curve = available[0] if len(available) > 1 else shared_curve([group], available)
-    return digest.courses[curve.kind, curve.column].points()[1]
+    return digest.courses[curve.key].points()[1]
 
 
 def watch_runs(paths: Sequence[Path], once: bool = False, trust: bool = False) -> None:

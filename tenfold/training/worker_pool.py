@@ -38,7 +38,7 @@ class Worker:
             target=enter, name=f"worker {number}", args=(leave, serve, work, child_end)
         )
         self.task: Any = None  # its name
-        self.began = self.told = False
+        self.began = self.stop_sent = False
         with spawning():
             self.process.start()
         child_end.close()
@@ -50,8 +50,8 @@ class Worker:
 
     def tell_to_stop(self) -> None:
         """Sends SIGINT once: the worker then saves its run; a second signal would kill it."""
-        if not self.told and self.process.pid:
-            self.told = True
+        if not self.stop_sent and self.process.pid:
+            self.stop_sent = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, SIGINT)
 
@@ -63,14 +63,14 @@ class Worker:
             self.process.join(FAREWELL)  # its pipe may end a moment before it does
             code = self.process.exitcode
             how = "no longer answers" if code is None else how_it_ended(code, self.began)
-            return "" if self.told else f"its process {how}"
+            return "" if self.stop_sent else f"its process {how}"
         if not self.began:
             self.began = True
             return None
         error, cut_short = message
         return error or (
             f"its process was stopped by {signal_name(cut_short)}"
-            if cut_short and not self.told
+            if cut_short and not self.stop_sent
             else ""
         )
 
@@ -215,7 +215,7 @@ class Executor:
         counted when it is joined."""
         return jobs or (0 if self.ray else len(os.sched_getaffinity(0)))
 
-    def words(self, jobs: int) -> str:
+    def description(self, jobs: int) -> str:
         count = self.workers(jobs)
         on = f"on the Ray cluster {self.address}".rstrip() if self.ray else ""
         return " ".join(filter(None, (f"{count} at a time" if count else "", on)))
