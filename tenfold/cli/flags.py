@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
-from tenfold.config.run import Run
+from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import MIGRATION_HINTS
@@ -149,24 +149,6 @@ def run_in(argv: Sequence[str]) -> Run | None:
             except UserError:  # it is told of when it is used
                 continue
     return None
-
-
-def specs_for(run: Run | None) -> list[FieldSpec]:
-    """The settings of a run with this one's agent, with the agent's own defaults and help; of any
-    agent without a run."""
-    if run is None:
-        return list(field_specs(Run))
-    of_agent = [
-        spec for spec in field_specs(type(run.agent), "agent.") if spec.path != "agent.name"
-    ]
-    return [
-        *of_agent,
-        *(
-            spec
-            for spec in field_specs(Run)
-            if spec.path == "agent.name" or not spec.path.startswith("agent.")
-        ),
-    ]
 
 
 def add_settings(

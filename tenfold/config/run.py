@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
-from tenfold.config.agent_config import AgentConfig, AgentDefault
+from tenfold.config.agent_config import AgentConfig, AgentDefault, FieldSpec, field_specs
 from tenfold.config.notation import show, with_arguments
 from tenfold.config.schema import (
     Config,
@@ -300,3 +300,16 @@ def check_wrappers(run: "Run") -> None:
         raise ConfigError(
             "normalize_obs", f"= true is not for agent {run.agent.name}: leave it out."
         )
+
+
+def specs_for(run: Run | None) -> list[FieldSpec]:
+    """The settings of a run with this one's agent, with the agent's own defaults and help; of any
+    agent without a run."""
+    specs = list(field_specs(Run))
+    if run is None:
+        return specs
+    of_agent = field_specs(type(run.agent), "agent.")
+    return [
+        *(spec for spec in of_agent if spec.path != "agent.name"),
+        *(s for s in specs if s.path == "agent.name" or not s.path.startswith("agent.")),
+    ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
+from tenfold.config.agent_config import FieldSpec, meaning_of, misspelled_alias
 from tenfold.config.files import changed
 from tenfold.config.notation import (
     balanced,
@@ -22,7 +22,7 @@ from tenfold.config.notation import (
     show,
     split_list,
 )
-from tenfold.config.run import Run
+from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Option, convert
 from tenfold.core.errors import ConfigError, UserError
 
@@ -110,16 +110,8 @@ def searches(run: Run, search: Mapping[str, Any]) -> tuple[Search, ...]:
             'There is nothing to search over: name a setting, such as --search "agent.lr='
             'log(1e-4,1e-2)".'
         )
-    specs = specs_by_path(run)
+    specs = {spec.path: spec for spec in specs_for(run) if spec.path != "agent.name"}
     return tuple(search_of(path.replace("-", "_"), space, specs) for path, space in search.items())
-
-
-def specs_by_path(run: Run) -> dict[str, FieldSpec]:
-    """The settings of a run and of its agent."""
-    everyones = {spec.path: spec for spec in field_specs(Run) if not spec.path.startswith("agent.")}
-    of_agent = {spec.path: spec for spec in field_specs(type(run.agent), "agent.")}
-    of_agent.pop("agent.name", None)
-    return of_agent | everyones
 
 
 def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:

@@ -18,7 +18,7 @@ from tenfold.core.processes import Interrupt
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, require_ray
 from tenfold.runs.folder import trusted_modules
 from tenfold.training.remote_run import DeltaPacker, FolderDelta, run_remotely, unpack
-from tenfold.training.worker_pool import POLL, Tasks, Work
+from tenfold.training.worker_pool import POLL, Pool, Tasks, Work
 
 ATTEMPTS = 4  # of a run that never comes any further
 STOP_TIMEOUT = 60.0  # seconds for runs to be saved after a signal
@@ -38,7 +38,7 @@ class RemoteTask:
     where: str = ""  # "" as long as it waits for a machine
 
 
-class ClusterPool:
+class ClusterPool(Pool):
     """Works through tasks that start with a run's settings and its folder here, and end with
     whether its modules are trusted. With `shared`, machines write into that folder themselves."""
 
@@ -50,17 +50,12 @@ class ClusterPool:
         shared: bool = False,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
+        super().__init__(work, tasks)
         self.ray = require_ray()
-        self.work, self.tasks = work, tasks if isinstance(tasks, Tasks) else Tasks(tasks)
         self.address, self.shared, self.say = address, shared, say
         self.running_tasks: list[RemoteTask] = []
-        self.done, self.stopping, self.lost = 0, False, 0
-        self.counted, self.cores = 0.0, 1.0
+        self.lost, self.counted, self.cores = 0, 0.0, 1.0
         self.reported: set[str] = set()
-
-    @property
-    def errors(self) -> dict[Any, str]:
-        return self.tasks.errors
 
     def run(self, workers: int, look: Callable[[int], None]) -> int:
         """Returns the signal that stopped it, or 0; `workers` at a time (0: one per core)."""

@@ -11,16 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from signal import SIGINT
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.processes import Interrupt, enter, how_it_ended, leave, signal_name, spawning
 from tenfold.core.ray_cluster import require_ray
-
-if TYPE_CHECKING:
-    from tenfold.training.remote_pool import ClusterPool
-
 
 POLL = 0.5  # seconds between looks at the progress
 FAREWELL = 3.0  # seconds for a process to end before it is killed
@@ -119,7 +115,7 @@ class Pool:
 
     def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> None:
         self.work, self.tasks = work, tasks if isinstance(tasks, Tasks) else Tasks(tasks)
-        self.pool: list[Worker] = []
+        self.workers: list[Worker] = []
         self.begun = self.done = 0
         self.stopping = False
 
@@ -136,28 +132,28 @@ class Pool:
                     self.employ(workers)
                     if self.stopping:
                         self.stop()  # it may have come while one of them was starting
-                    busy = {one.talk: one for one in self.pool if one.task is not None}
+                    busy = {one.talk: one for one in self.workers if one.task is not None}
                     if not busy:
                         break
                     for talk in wait(list(busy), POLL):
                         self.hear(busy[talk])  # type: ignore[index]
                     look(self.done)
             finally:
-                while self.pool:
-                    self.pool.pop().end()
+                while self.workers:
+                    self.workers.pop().end()
         return interrupt.signal
 
     def employ(self, workers: int) -> None:
         """Gives tasks to idle workers, and starts new ones."""
-        for worker in self.pool:
+        for worker in self.workers:
             if worker.task is None and not self.give_next(worker):
                 return
-        while len(self.pool) < workers and not self.stopping:
+        while len(self.workers) < workers and not self.stopping:
             if not (task := self.tasks.next()):
                 return
-            self.pool.append(Worker(self.begun, self.work))
+            self.workers.append(Worker(self.begun, self.work))
             self.begun += 1
-            self.pool[-1].give(*task)
+            self.workers[-1].give(*task)
 
     def give_next(self, worker: Worker) -> bool:
         task = None if self.stopping else self.tasks.next()
@@ -175,13 +171,13 @@ class Pool:
             self.stop()
         self.done += 1
         if not worker.process.is_alive():
-            self.pool.remove(worker)
+            self.workers.remove(worker)
             worker.end()
 
     def stop(self) -> None:
         """Stops all workers. May be called as a signal handler, between any two lines."""
         self.stopping = True
-        for worker in self.pool:
+        for worker in self.workers:
             worker.tell_to_stop()
 
 
@@ -203,7 +199,7 @@ class Executor:
             require_ray()
         return cls(run.where == "ray", run.address, shared)
 
-    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> "Pool | ClusterPool":
+    def pool(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> Pool:
         if self.ray:
             from tenfold.training.remote_pool import ClusterPool  # it reads this module
 
