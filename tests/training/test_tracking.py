@@ -46,7 +46,7 @@ class Client:
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[dict[str, Any]]]:
     monkeypatch.setenv("TOLD", str(tmp_path))
     monkeypatch.setitem(callbacks.CLIENTS, "trackio", Client)
-    monkeypatch.setattr(tracking, "find_spec", lambda name: object())
+    monkeypatch.setattr(callbacks, "find_spec", lambda name: object())
     return lambda name: [
         json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()
     ]
@@ -126,7 +126,7 @@ def test_a_wrong_tracker_is_one_sentence(text: str, words: str, here: Callable[.
 def test_one_that_is_not_installed_is_named_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, here: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    monkeypatch.setattr(callbacks, "find_spec", lambda name: None)
     done = here("train", "cartpole", "--track", "mlflow")
     assert "--track mlflow needs the package mlflow: pip install 'tenfold[mlflow]'." in done.stderr
 
