@@ -108,9 +108,8 @@ class Parser(argparse.ArgumentParser):
             flag = unknown[0].split("=")[0]
             if not flag.startswith("-"):
                 raise UserError(f"{flag} was not expected here (see {self.prog} --help).")
-            raise UserError(
-                f"{flag} is not a flag of this command{meant_by(flag, known, run_in(argv))}."
-            )
+            suggestion = suggest_flag(flag, known, run_of_command(argv))
+            raise UserError(f"{flag} is not a flag of this command{suggestion}.")
         return arguments
 
     def deepest(self, args: Sequence[str]) -> argparse.ArgumentParser:
@@ -121,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         return self
 
 
-def meant_by(flag: str, known: list[str], run: Run | None) -> str:
+def suggest_flag(flag: str, known: list[str], run: Run | None) -> str:
     """A suggestion for an unknown flag, first among the settings of the run's agent."""
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
     mine, everyones = specs_for(run), specs_for(None)
@@ -139,7 +138,7 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     return nearest(flag, [one for one in known if one not in others])
 
 
-def run_in(argv: Sequence[str]) -> Run | None:
+def run_of_command(argv: Sequence[str]) -> Run | None:
     """The run of a command line, given by an agent's name, a preset or a file; None if there is
     none."""
     for word in argv:
@@ -156,7 +155,7 @@ def add_settings(
 ) -> None:
     """Adds a flag for every setting of a run. Help shows those of the agent in the command line,
     `--help-all` all of them."""
-    run, everything = run_in(argv), ALL in argv
+    run, everything = run_of_command(argv), ALL in argv
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
     of_run = {spec.path: spec for spec in specs_for(None if everything else run)}
     title = (

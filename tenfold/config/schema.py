@@ -1,9 +1,8 @@
 """Frozen dataclasses <-> YAML <-> flags, through ONE conversion.
 
-A setting is a field; the string under it is its help text. A value reaches a field from Python, a
-YAML file or a flag, and `convert` is the only code that judges it, so all three are refused with
-the same sentence. Choices with parameters are small dataclasses (`Option`), written as calls:
-`polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
+A setting is a field; the string under it is its help text. Values from Python, YAML and flags go
+all through `convert`, so all are refused with the same sentence. Choices with parameters are small
+dataclasses (`Option`), written as calls: `polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
 """
 
 import ast
@@ -139,8 +138,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Option(Config):
-    """A choice with parameters. Its notation is its lower-case class name, called:
-    `hard(every=500)`."""
+    """A choice with parameters, written as a call of its lower-case name: `hard(every=500)`."""
 
     from_module: ClassVar[bool] = False  # its notation is a function's name instead, module:name
 

@@ -83,14 +83,14 @@ def add_legend(figure: Any, *axes: Any) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
 
 
-def spelt(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """Escapes $, which starts a formula in Matplotlib."""
     return text.replace("$", r"\$")
 
 
-def broken(text: str) -> str:
+def wrap_title(text: str) -> str:
     """Wraps a long title between an environment's arguments."""
-    return spelt(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE))
+    return escape_dollars(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE))
 
 
 def figure_of(charts: Sequence[Chart], title: str, columns: int = 1) -> Any:
@@ -100,11 +100,11 @@ def figure_of(charts: Sequence[Chart], title: str, columns: int = 1) -> Any:
     every = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, chart in zip(every, charts, strict=False):
         draw(axes, chart)
-        axes.set_title(broken(title if len(charts) == 1 else chart.title), fontsize=10)
+        axes.set_title(wrap_title(title if len(charts) == 1 else chart.title), fontsize=10)
     for axes in every[len(charts) :]:
         axes.set_visible(False)
     if len(charts) > 1:
-        figure.suptitle(broken(title), fontsize=10)
+        figure.suptitle(wrap_title(title), fontsize=10)
     if any(chart.lines for chart in charts):
         add_legend(figure, *every)
     return figure
@@ -114,7 +114,7 @@ def draw(axes: Any, chart: Chart) -> None:
     thin = [line for line in chart.lines if line.style == THIN]
     for line in chart.lines:
         colour = line.colour if isinstance(line.colour, str) else f"C{line.colour % 10}"
-        label = "_" if line.style == THIN else spelt(line.name)
+        label = "_" if line.style == THIN else escape_dollars(line.name)
         alpha = max(0.05, 0.3 * min(1.0, 16 / len(thin))) if line.style == THIN else 1.0
         axes.plot(
             line.x,
@@ -129,7 +129,7 @@ def draw(axes: Any, chart: Chart) -> None:
         )
         if line.band:
             axes.fill_between(line.x, *line.band, color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel=spelt(chart.x), ylabel=spelt(chart.y))
+    axes.set(xlabel=escape_dollars(chart.x), ylabel=escape_dollars(chart.y))
     if chart.log:
         axes.set_yscale("log", nonpositive="clip")
 

@@ -203,7 +203,7 @@ class Digest:
                     self.offset += len(whole) + 1
         if known is not None:
             for start in range(0, len(known), KEPT):
-                self.take_rows(known[start : start + KEPT])
+                self.add_rows(known[start : start + KEPT])
         return self
 
     def take(self, content: bytes, others: bool) -> None:
@@ -211,7 +211,7 @@ class Digest:
         lines = EPISODE_LINE.findall(content)
         if plain := [line for line in lines if line[0]]:
             step, ret, length, success, _ = zip(*plain, strict=True)
-            self.take_episodes(
+            self.add_episodes(
                 np.array([*map(int, step)]),
                 np.array([*map(float, ret)]),
                 np.array([*map(int, length)]),
@@ -220,9 +220,9 @@ class Digest:
         if others:
             rows = [row_in(line[4]) for line in lines if not line[0]]
             self.damaged += rows.count(None)
-            self.take_rows([row for row in rows if row])
+            self.add_rows([row for row in rows if row])
 
-    def take_episodes(
+    def add_episodes(
         self, step: np.ndarray, ret: np.ndarray, length: np.ndarray, success: np.ndarray
     ) -> None:
         self.episodes += len(step)
@@ -238,13 +238,13 @@ class Digest:
     def course(self, kind: str, column: str) -> Course:
         return self.courses.setdefault((kind, column), Course())
 
-    def take_rows(self, rows: Sequence[Row]) -> None:
+    def add_rows(self, rows: Sequence[Row]) -> None:
         by_kind: dict[str, list[Row]] = {}
         for row in rows:
             by_kind.setdefault(row["kind"], []).append(row)
         for kind, group in by_kind.items():
             if kind == "episode":  # with more to tell than most
-                self.take_episodes(
+                self.add_episodes(
                     np.array([row["step"] for row in group]),
                     np.array([row["return"] for row in group], float),
                     np.array([row["length"] for row in group]),

@@ -214,12 +214,12 @@ class Metrics:
         for sink in self.sinks:
             with told_of(f"{type(sink).__name__}.on_row"):
                 sink.on_row(row)
-        self.take_ended()
+        self.queue_episodes()
         self.waiting.append(json.dumps(row))
         if self.events is not None and row["kind"] != "episode":
             self.events.add(row)
 
-    def take_ended(self) -> None:
+    def queue_episodes(self) -> None:
         self.waiting += self.ended
         self.ended.clear()
 
@@ -231,7 +231,7 @@ class Metrics:
     def flush(self) -> int:
         """Writes pending rows; returns the file's size."""
         self.flushed = monotonic()
-        self.take_ended()
+        self.queue_episodes()
         try:
             if self.events is not None:
                 self.events.flush()

@@ -27,9 +27,9 @@ from tenfold.runs.storage import for_writing, tensor_file, writing
 from tenfold.shipping.card import Card, Scored, card, curve
 from tenfold.training.learners import Trained, load_run
 
-KEPT = ("kind", "id", "created", "command", "versions", "machine", "sessions")  # of run.json
-LONGEST = 200  # letters of a licence
-WHEN = (1980, 1, 1, 0, 0, 0)  # the same run packed twice is the same file, but for its card
+RUN_JSON_FIELDS = ("kind", "id", "created", "command", "versions", "machine", "sessions")
+MAX_LICENCE_CHARS = 200
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same run packed twice is the same file, but for its card
 OTHER_KINDS = {
     *(".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar"),
     *(".onnx", ".pt", ".pt2", ".pth", ".safetensors", ".pkl"),
@@ -63,8 +63,10 @@ def pack(
             f"{path} holds several seeds, and one run is packed: name a seed's folder, such as "
             f"{SeedsFolder.open(path, trust).members[0]}."
         )
-    if len(licence) > LONGEST or not all(map(str.isprintable, licence)):
-        raise ConfigError("--licence", f"must be one line of at most {LONGEST} characters.")
+    if len(licence) > MAX_LICENCE_CHARS or not all(map(str.isprintable, licence)):
+        raise ConfigError(
+            "--licence", f"must be one line of at most {MAX_LICENCE_CHARS} characters."
+        )
     if episodes < 0:
         raise ConfigError("--episodes", f"= {episodes} is out of range: it must be at least 0.")
     folder, settings = RunFolder.open(path, trust)
@@ -110,10 +112,10 @@ def texts(
 ) -> dict[str, bytes]:
     """The files of the archive other than weights."""
     rows = list(read_rows(folder.metrics, episodes=False))
-    about = {name: folder.about[name] for name in KEPT if name in folder.about}
-    about["command"] = named_alone(about.get("command"))
+    about = {name: folder.about[name] for name in RUN_JSON_FIELDS if name in folder.about}
+    about["command"] = portable_command(about.get("command"))
     settings = (folder.path / "config.yaml").read_text()
-    scored, random, lines = judged(run, checkpoints, episodes)
+    scored, random, lines = card_scores(run, checkpoints, episodes)
     content = Card(
         run,
         about,
@@ -138,7 +140,7 @@ def texts(
     return files | ({METRICS: metrics} if readable(metrics) else {})
 
 
-def named_alone(command: Any) -> list[str]:
+def portable_command(command: Any) -> list[str]:
     """The recorded command without the folders of this machine."""
     command_words = [str(word) for word in command] if isinstance(command, list) else []
     if command_words:
@@ -147,7 +149,7 @@ def named_alone(command: Any) -> list[str]:
     return command_words
 
 
-def judged(
+def card_scores(
     run: Run, checkpoints: dict[str, Trained], episodes: int
 ) -> tuple[list[Scored], list[float], list[str]]:
     """Episodes of every checkpoint and of random actions; for an algorithm with its own evaluation,
@@ -200,7 +202,7 @@ def write_zip(file: Path, files: dict[str, bytes], licence: str) -> None:
     try:
         with zipfile.ZipFile(temporary, "w") as archive:
             for name, content in {MANIFEST: json.dumps(about, indent=1).encode(), **files}.items():
-                entry = zipfile.ZipInfo(name, WHEN)
+                entry = zipfile.ZipInfo(name, ZIP_EPOCH)
                 entry.external_attr = (stat.S_IFREG | 0o644) << 16
                 stored = name.endswith(STORED)
                 form = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED

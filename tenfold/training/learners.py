@@ -121,7 +121,7 @@ def least_parameters(run: Run) -> int:
 
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
-PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
+NOTICE_AFTER = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
 def check_resources(run: Run) -> None:
@@ -182,7 +182,8 @@ def open_learner(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner
 def warm_up(learner: Learner, quiet: bool) -> None:
     """Compiles the engine's kernels, and prints a notice where that takes long."""
     notice = threading.Timer(
-        PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True)
+        NOTICE_AFTER,
+        lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True),
     )
     notice.daemon = True
     notice.start()

@@ -150,11 +150,11 @@ def run_remotely(
         if packer:  # a resume cuts metrics where the checkpoint was: those are sent as a whole
             packer.known = {n: about for n, about in packer.files().items() if not grows(n)}
         deltas: queue.Queue[FolderDelta] = queue.Queue(maxsize=1)
-        courier = FileSyncer(packer, deltas)
+        syncer = FileSyncer(packer, deltas)
 
         def train() -> None:
             try:
-                answer = work(settings, str(folder), *more, callbacks=(courier,))
+                answer = work(settings, str(folder), *more, callbacks=(syncer,))
             except BaseException as error:  # also SystemExit of an environment
                 answer = (
                     (f"it {raised(error)}.", 0)
@@ -166,8 +166,8 @@ def run_remotely(
         thread = threading.Thread(target=train, name="training", daemon=True)
         thread.start()
         while True:
-            if not courier.stopping and stopped():
-                courier.stop()
+            if not syncer.stopping and stopped():
+                syncer.stop()
             try:
                 delta = deltas.get(timeout=STOP_CHECK_EVERY)
             except queue.Empty:

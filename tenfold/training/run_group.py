@@ -58,14 +58,14 @@ class GroupRun:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that belong together. `change` are settings that stopped runs resume with; `again` is
-    the sentence that says how to resume."""
+    """Runs that belong together. `change` are settings that stopped runs resume with; `resume_hint`
+    is a sentence for the user."""
 
     title: str
     what: str  # they are, such as "seeds"
     members: Sequence[GroupRun]
     path: Path
-    again: str
+    resume_hint: str
     change: dict[str, Any]
     callbacks: Sequence[Any] = ()
     executor: Executor = LOCAL
@@ -93,8 +93,8 @@ class RunGroup:
         return {name: saved[-1] for name, saved in steps.items() if saved}
 
     def failure(self, name: str, error: str) -> UserError:
-        """The error of one run as that of the group."""
-        return UserError(f"{name[:1].upper()}{name[1:]}: {error.rstrip('.')}. {self.again}")
+        """The group's error for the error of one run."""
+        return UserError(f"{name[:1].upper()}{name[1:]}: {error.rstrip('.')}. {self.resume_hint}")
 
     def say_end(self, display: Display, stopped: int, step: int) -> None:
         """The closing line; `step` is the sum over all runs."""
@@ -116,7 +116,7 @@ def train_group(
     group: RunGroup, jobs: int, quiet: bool, progress: Callable[[], dict[str, str]]
 ) -> int:
     """Trains all runs, `jobs` at a time (0: one a core), and shows their `progress`. Returns the
-    signal that stopped them, or 0; raises a UserError that names the run that failed."""
+    signal that stopped them, or 0; a UserError names a run that failed."""
     workers = min(group.executor.workers(jobs), len(group.members))
     end = sum(member.run.steps for member in group.members)
     display = Display(group.title, end, group.step, quiet)
@@ -137,7 +137,7 @@ def train_group(
     try:
         stopped = pool.run(workers, look)
     except ActorFault as fault:  # the cluster's head is gone
-        raise fault.adding(group.again) from None
+        raise fault.adding(group.resume_hint) from None
     finally:
         display.close()
     for number, error in pool.errors.items():
@@ -187,8 +187,7 @@ class SeedsResult:
     summary: dict[str, Any]
     interrupted: int = 0
     saved: dict[str, int] = field(default_factory=dict)
-    # the sentences of those that ended otherwise, by their names, where others went on
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # errors by name, where others went on
 
     def __repr__(self) -> str:
         """One line: the numbers are in `summary`."""
@@ -320,14 +319,13 @@ def group_of(folder: SeedsFolder) -> RunGroup:
     if len(folder.seeds) > NAMED:
         names = f"{min(folder.seeds)} to {max(folder.seeds)}"
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
-    again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
+    resume_hint = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
     executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
     left = {"where", "address"} if folder.changes.get("where") == "ray" else {"address"}
     change = {name: value for name, value in folder.changes.items() if name not in left}
     initial, trust = kept_weights(folder.path), folder.trust
-    return RunGroup(
-        title, "seeds", members, folder.path, again, change, (), executor, initial, trust
-    )
+    rest = executor, initial, trust
+    return RunGroup(title, "seeds", members, folder.path, resume_hint, change, (), *rest)
 
 
 def run_seeds(

@@ -122,7 +122,7 @@ def gc_paused() -> Iterator[None]:
 
 
 class SharedInterrupt:
-    """A signal that all runs see in the same turn."""
+    """A signal that all runs see at the same yield point."""
 
     signal = 0
 
@@ -135,17 +135,17 @@ class SeedSlot:
         metrics.pause = METRICS_EVERY
         self.name, self.session, self.metrics = name, session, metrics
         self.generator = session.run_steps(metrics, *more)
-        self.turn: YieldPoint | None = None
+        self.yield_point: YieldPoint | None = None
         self.error = ""
 
     def go(self, answer: Any = None) -> None:
         """Runs to the next yield point, or to the end."""
         try:
-            self.turn = self.generator.send(answer)
+            self.yield_point = self.generator.send(answer)
         except StopIteration as end:
-            self.turn, self.error = None, end.value.unsaved
+            self.yield_point, self.error = None, end.value.unsaved
         except UserError as error:
-            self.turn, self.error = None, str(error)
+            self.yield_point, self.error = None, str(error)
 
 
 class SeedBatch:
@@ -266,10 +266,16 @@ class SeedBatch:
         running = slots
         while running := self.still_running(running):
             self.interrupted.signal = self.interrupt.signal
-            if saving := [slot for slot in running if slot.turn and not slot.turn.until]:
+            if saving := [
+                slot for slot in running if slot.yield_point and not slot.yield_point.until
+            ]:
                 self.save(device_group, saving)
                 continue
-            self.play(device_group, slots, min(slot.turn.until for slot in running if slot.turn))
+            self.play(
+                device_group,
+                slots,
+                min(slot.yield_point.until for slot in running if slot.yield_point),
+            )
             for slot in running:
                 slot.go(True)
         device_group.dissolve()  # the device's memory is the next ones'
@@ -279,11 +285,11 @@ class SeedBatch:
         for slot in slots:
             if slot.error:
                 self.note_failure(slot.name, slot.error)
-        return [slot for slot in slots if slot.turn]
+        return [slot for slot in slots if slot.yield_point]
 
     def save(self, device_group: Any, slots: list[SeedSlot]) -> None:
         """Saves the checkpoints of all slots in threads."""
-        last = any(slot.turn and slot.turn.last for slot in slots)
+        last = any(slot.yield_point and slot.yield_point.last for slot in slots)
         if not last and monotonic() - self.saved_at < CHECKPOINT_EVERY:
             for slot in slots:
                 slot.go(True)
@@ -303,7 +309,7 @@ class SeedBatch:
         device_group.fetch_networks()
         passed = perf_counter_ns() - opened
         for slot, episodes in zip(slots, device_group.finished(), strict=True):
-            if slot.turn:
+            if slot.yield_point:
                 self.steps[slot.name] = first.step
                 slot.session.learner.clock.spent["update"] += passed
                 for episode in episodes:
@@ -313,7 +319,7 @@ class SeedBatch:
         if monotonic() - self.shown_at < PROGRESS_EVERY:
             return
         self.shown_at = monotonic()
-        running = [slot for slot in slots if slot.turn]
+        running = [slot for slot in slots if slot.yield_point]
         returns = [fmean(slot.metrics.returns) for slot in running if slot.metrics.returns]
         numbers = {"mean return": f"{fmean(returns):.1f}"} if returns else {}
         now = {slot.name: step_of(slot) for slot in running}

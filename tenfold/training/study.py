@@ -43,9 +43,9 @@ PATIENCE = 60.0  # seconds that another reader of the file, such as a dashboard,
 # return is still told apart beside it.
 SUCCESS = 1e11
 # SQLite's errors about files that are whole
-WHOLE = ("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")
-CLOSE = 1e-6  # a value as it is written and read again
-PLAIN = 1e6  # returns beyond it, up or down, count by their logarithms only
+INTACT_FILE_ERRORS = ("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")
+TOLERANCE = 1e-6  # a value as it is written and read again
+LOG_ABOVE = 1e6  # returns beyond it, up or down, count by their logarithms only
 Row = dict[str, Any]
 
 
@@ -157,7 +157,7 @@ def unusable(path: Path, error: BaseException) -> UserError:
 def damaged(path: Path, error: BaseException) -> UserError:
     cause = error.__cause__ or error
     name = getattr(getattr(cause, "orig", cause), "sqlite_errorname", "")
-    if name.startswith(WHOLE):
+    if name.startswith(INTACT_FILE_ERRORS):
         return unusable(path, error)
     return UserError(f"{path} cannot be read ({one_line(cause)}): {advice(path.parent)}.")
 
@@ -191,7 +191,7 @@ def misfit_of_trials(study: Any, trials: list[Any], spaces: Mapping[str, Any]) -
             return f"{where} has no value"
         if state == "COMPLETE" and "evaluations" in trial.user_attrs:
             number = as_number(row.get("success"), row["value"])
-            if not math.isclose(trial.value, number, abs_tol=CLOSE):
+            if not math.isclose(trial.value, number, abs_tol=TOLERANCE):
                 return f"{where} has another value than its last evaluation"
         if state in ("COMPLETE", "PRUNED") and trial.params.keys() != spaces.keys():
             return f"{where} has other parameters than are searched over"
@@ -248,8 +248,8 @@ def finished_rows(study: Any) -> list[Row]:
 def as_number(success: float | None, score: float) -> float:
     """One number that orders (success, score) pairs: more successes first, among equals the higher
     score. Without successes it is the score (up to a million)."""
-    if abs(score) > PLAIN:
-        score = math.copysign(PLAIN * (1 + math.log(abs(score) / PLAIN)), score)
+    if abs(score) > LOG_ABOVE:
+        score = math.copysign(LOG_ABOVE * (1 + math.log(abs(score) / LOG_ABOVE)), score)
     return SUCCESS * (success or 0.0) + score
 
 

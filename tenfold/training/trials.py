@@ -125,7 +125,7 @@ class Trials(RunTasks):
         self.folder, self.study, self.search = folder, study, search
         self.spaces = distributions(search)
         self.rungs = pruning_steps(folder.run, folder.plan.pruner)
-        self.going: dict[int, RunningTrial] = {}
+        self.running: dict[int, RunningTrial] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
         self.best: Any = None  # the best trial that has ended
         for one in study.get_trials(deepcopy=False):
@@ -153,36 +153,36 @@ class Trials(RunTasks):
             self.fail(trial, str(error))
             return
         folder = self.folder.seeds_of_trial(trial.number, run)
-        self.going[trial.number] = going = RunningTrial(trial, folder)
-        self.send(going)
+        self.running[trial.number] = running = RunningTrial(trial, folder)
+        self.send(running)
 
-    def send(self, going: RunningTrial) -> None:
+    def send(self, running: RunningTrial) -> None:
         """Queues the seeds that have not reached the rung."""
-        going.waiting |= self.add(going.trial.number, going.folder, self.rungs[going.rung])
-        if not going.waiting:
-            self.settle(going)
+        running.waiting |= self.add(running.trial.number, running.folder, self.rungs[running.rung])
+        if not running.waiting:
+            self.settle(running)
 
     # where they end
 
     def ended(self, name: Any, error: str) -> bool:
         number, seed = name
-        going = self.going[number]
-        going.waiting.discard(seed)
+        running = self.running[number]
+        running.waiting.discard(seed)
         if error:
-            going.errors[seed] = error
+            running.errors[seed] = error
             left = [one for one in self.queue if one[0][0] == number]
-            going.waiting -= {one[0][1] for one in left}
+            running.waiting -= {one[0][1] for one in left}
             self.queue = deque(one for one in self.queue if one not in left)
-        if not going.waiting:
-            self.settle(going)
+        if not running.waiting:
+            self.settle(running)
         return True
 
-    def settle(self, going: RunningTrial) -> None:
+    def settle(self, running: RunningTrial) -> None:
         """Called once all seeds have reached the rung or failed: prunes, finishes or continues the
         trial."""
-        trial, folder, until = going.trial, going.folder, self.rungs[going.rung]
-        if going.errors:
-            seed, why = next(iter(going.errors.items()))
+        trial, folder, until = running.trial, running.folder, self.rungs[running.rung]
+        if running.errors:
+            seed, why = next(iter(running.errors.items()))
             self.fail(trial, f"seed {seed}: {why}")
             return
         evaluated = evaluations(folder.members)
@@ -201,8 +201,8 @@ class Trials(RunTasks):
         elif trial.should_prune():
             self.tell(trial, None, "PRUNED")
         else:
-            going.rung += 1
-            self.send(going)
+            running.rung += 1
+            self.send(running)
 
     def fail(self, trial: Any, why: str) -> None:
         trial.set_user_attr("why", why)
@@ -215,9 +215,9 @@ class Trials(RunTasks):
         one = self.study.tell(trial, value, TrialState[state])
         best = self.best
         self.count(one)
-        if going := self.going.pop(trial.number, None):
-            self.ended_steps += steps_of(going.folder)
-            going.folder.end("" if state == "COMPLETE" else ENDED[state])
+        if running := self.running.pop(trial.number, None):
+            self.ended_steps += steps_of(running.folder)
+            running.folder.end("" if state == "COMPLETE" else ENDED[state])
         drawn = params_text(one.params)
         if state == "FAIL":
             result = f"failed: {one.user_attrs['why']}"
@@ -240,10 +240,10 @@ class Trials(RunTasks):
     # what is shown
 
     def steps(self) -> int:
-        return self.ended_steps + sum(steps_of(going.folder) for going in self.going.values())
+        return self.ended_steps + sum(steps_of(running.folder) for running in self.running.values())
 
     def look(self, done: int) -> None:
-        trials, under_way = self.folder.plan.trials, len(self.going)
+        trials, under_way = self.folder.plan.trials, len(self.running)
         over = self.begun - under_way
         details = [f"{self.pruned} pruned"] * bool(self.pruned)
         details += [f"{self.failed} failed"] * bool(self.failed)

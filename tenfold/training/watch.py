@@ -192,9 +192,9 @@ class Screen:
     def refresh(self) -> None:
         for group in self.watcher.refresh():
             for name, digest in group.digests.items():
-                self.take_news(digest, run_name(group, name), self.watcher.state(group, digest))
+                self.record_news(digest, run_name(group, name), self.watcher.state(group, digest))
 
-    def take_news(self, digest: Digest, name: str, state: str) -> None:
+    def record_news(self, digest: Digest, name: str, state: str) -> None:
         """Records what happened to a run since the last reading."""
         path, step = digest.path, digest.last.get("step", 0)
         history = self.history.setdefault(path, deque(maxlen=30))
@@ -202,7 +202,7 @@ class Screen:
             history.append((time.monotonic(), step))
         if path in self.states:
             for row in digest.news:
-                self.take_evaluation(path, name, row)
+                self.record_evaluation(path, name, row)
         else:
             self.best[path] = rank(digest.best) if digest.best else None
         if state != self.states.get(path, "" if state == "failed" else state):
@@ -210,7 +210,7 @@ class Screen:
             self.add_event(name, f"{state} at step {step:,}{why}", STYLES[state])
         self.states[path] = state
 
-    def take_evaluation(self, path: Path, name: str, row: dict[str, Any]) -> None:
+    def record_evaluation(self, path: Path, name: str, row: dict[str, Any]) -> None:
         best = self.best.get(path)
         better = best is None or rank(row) > best
         self.best[path] = rank(row) if better else best

@@ -19,7 +19,7 @@ from tenfold.core.processes import Interrupt, enter, how_it_ended, leave, signal
 from tenfold.core.ray_cluster import require_ray
 
 POLL = 0.5  # seconds between looks at the progress
-FAREWELL = 3.0  # seconds for a process to end before it is killed
+EXIT_TIMEOUT = 3.0  # seconds for a process to end before it is killed
 # of a task: an error's sentence or "", and the signal that cut it short or 0
 Work = Callable[..., tuple[str, int]]
 
@@ -29,7 +29,7 @@ class Worker:
 
     def __init__(self, number: int, work: Work) -> None:
         context = multiprocessing.get_context("spawn")
-        self.talk, child_end = context.Pipe()
+        self.pipe, child_end = context.Pipe()
         self.process = context.Process(
             target=enter, name=f"worker {number}", args=(leave, serve, work, child_end)
         )
@@ -42,9 +42,9 @@ class Worker:
     def give(self, name: Any, task: tuple[Any, ...]) -> None:
         self.task = name
         with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
-            self.talk.send(task)
+            self.pipe.send(task)
 
-    def tell_to_stop(self) -> None:
+    def send_stop(self) -> None:
         """Sends SIGINT once: the worker then saves its run; a second signal would kill it."""
         if not self.stop_sent and self.process.pid:
             self.stop_sent = True
@@ -54,9 +54,9 @@ class Worker:
     def answer(self) -> str | None:
         """The error of its task, or ""; None if it only reported that it started."""
         try:
-            message = self.talk.recv()
+            message = self.pipe.recv()
         except (EOFError, OSError):
-            self.process.join(FAREWELL)  # its pipe may end a moment before it does
+            self.process.join(EXIT_TIMEOUT)  # its pipe may end a moment before it does
             code = self.process.exitcode
             how = "no longer answers" if code is None else how_it_ended(code, self.began)
             return "" if self.stop_sent else f"its process {how}"
@@ -72,21 +72,21 @@ class Worker:
 
     def end(self) -> None:
         """Closes the pipe, which ends the process, or kills it."""
-        self.talk.close()
-        self.process.join(FAREWELL)
+        self.pipe.close()
+        self.process.join(EXIT_TIMEOUT)
         self.process.kill()
         self.process.join()
         self.process.close()
 
 
-def serve(work: Work, talk: Connection) -> None:
+def serve(work: Work, pipe: Connection) -> None:
     """The main function of a worker. It has a process group of its own, so that Ctrl-C reaches only
     its parent."""
     os.setpgrp()
     with contextlib.suppress(EOFError, OSError):  # the parent has no more for it to do, or is gone
-        talk.send("began")
+        pipe.send("began")
         while True:
-            talk.send(work(*talk.recv()))
+            pipe.send(work(*pipe.recv()))
 
 
 class Tasks:
@@ -129,21 +129,21 @@ class Pool:
         with Interrupt(self.stop) as interrupt:
             try:
                 while True:
-                    self.employ(workers)
+                    self.assign_tasks(workers)
                     if self.stopping:
                         self.stop()  # it may have come while one of them was starting
-                    busy = {one.talk: one for one in self.workers if one.task is not None}
+                    busy = {one.pipe: one for one in self.workers if one.task is not None}
                     if not busy:
                         break
-                    for talk in wait(list(busy), POLL):
-                        self.hear(busy[talk])  # type: ignore[index]
+                    for pipe in wait(list(busy), POLL):
+                        self.receive(busy[pipe])  # type: ignore[index]
                     look(self.done)
             finally:
                 while self.workers:
                     self.workers.pop().end()
         return interrupt.signal
 
-    def employ(self, workers: int) -> None:
+    def assign_tasks(self, workers: int) -> None:
         """Gives tasks to idle workers, and starts new ones."""
         for worker in self.workers:
             if worker.task is None and not self.give_next(worker):
@@ -161,7 +161,7 @@ class Pool:
             worker.give(*task)
         return bool(task)
 
-    def hear(self, worker: Worker) -> None:
+    def receive(self, worker: Worker) -> None:
         """Receives an answer; a worker that died is removed."""
         error = worker.answer()
         if error is None:
@@ -178,7 +178,7 @@ class Pool:
         """Stops all workers. May be called as a signal handler, between any two lines."""
         self.stopping = True
         for worker in self.workers:
-            worker.tell_to_stop()
+            worker.send_stop()
 
 
 @dataclass(frozen=True)

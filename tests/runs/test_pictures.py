@@ -77,7 +77,7 @@ def test_a_film_of_more_colours_than_a_palette_holds_is_still_written(tmp_path: 
 
 def digested(path: Path, rows: list[dict[str, Any]]) -> Digest:
     digest = Digest(path, 1000)
-    digest.take_rows(rows)
+    digest.add_rows(rows)
     return digest
 
 

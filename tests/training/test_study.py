@@ -50,7 +50,7 @@ def played(
 
     def scripted(members: list[Path]) -> list[tuple[int, list[Any]]]:
         number = int(members[0].parent.name.removeprefix("trial-"))
-        reached = tasks.rungs[: tasks.going[number].rung + 1]
+        reached = tasks.rungs[: tasks.running[number].rung + 1]
         steps = [step for step in (200, 400, 600) if step <= reached[-1]]
         return [(step, [outcomes(number)] * len(members)) for step in steps]
 
