@@ -136,7 +136,7 @@ class Pool:
                     if not busy:
                         break
                     for pipe in wait(list(busy), POLL):
-                        self.receive(busy[pipe])  # type: ignore[index]
+                        self.take_answer(busy[pipe])  # type: ignore[index]
                     look(self.done)
             finally:
                 while self.workers:
@@ -161,7 +161,7 @@ class Pool:
             worker.give(*task)
         return bool(task)
 
-    def receive(self, worker: Worker) -> None:
+    def take_answer(self, worker: Worker) -> None:
         """Receives an answer; a worker that died is removed."""
         error = worker.answer()
         if error is None:
