@@ -186,7 +186,7 @@ class Recorder:
             self.record_evaluation(evaluation)
 
     def run_evaluation(self) -> Evaluated | None:
-        """Evaluates without recording the result; None if interrupted. The result of an unchanged
+        """Evaluates without writing a row; None if interrupted. The result of an unchanged
         policy is reused."""
         clock = self.learner.clock
         clock.start()
