@@ -283,7 +283,7 @@ def test_a_trial_is_pruned_by_the_interquartile_mean_and_not_by_the_mean(
     monkeypatch.setattr(trials_module, "evaluations", scripted)
     tasks = Trials(folder, study, wanted, Display("", 0, 0, quiet=True))
     while task := tasks.next():
-        asked.append((task[0][0], task[1][2]))
+        asked.append((task[0][0], task[1][3][0].step))
         tasks.ended(task[0], "")
     states = [trial.state.name for trial in study.trials]
     assert states == ["COMPLETE"] * 5 + ["PRUNED"]
