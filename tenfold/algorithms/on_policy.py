@@ -103,8 +103,8 @@ class OnPolicyLearner(ActorLearner):
         """A row of every actor; the episodes that ended, and whether the row is whole."""
         finished, restarted = [], False
         next_obs: list[np.ndarray] = []  # what is acted on next, where it is normalised
-        parts = self.pool.collect(self.step, self.rounds, left, self.clock)
-        for part in self.rewarded(parts):
+        batches = self.pool.collect(self.step, self.rounds, left, self.clock)
+        for part in self.rewarded(batches):
             restarted = restarted or part.is_reset
             if part.row and self.agent.norm:
                 next_obs.append(part.row["obs"].copy())

@@ -134,10 +134,10 @@ class PPOAgent(FlatAgent, PolicyInference):
         with torch.no_grad():
             return self.online.values(self.to_net(rows), before).cpu().numpy()
 
-    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
+    def for_env(self, discrete: np.ndarray, real: np.ndarray) -> np.ndarray:
         """As the environments take them; squashed numbers become tanh of what was drawn, within the
         bounds."""
-        return self.actions.for_env(chosen, self.bounded(real))
+        return self.actions.for_env(discrete, self.bounded(real))
 
     def bounded(self, real: np.ndarray) -> np.ndarray:
         """Numbers drawn, as squashing brings them within their bounds; without it they stay as they
@@ -223,7 +223,7 @@ class PlainPPO(AutogradEngine):
             name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1) for name in names
         }
         self.start_states = torch.from_numpy(rollout.start_states).flatten(0, 1)
-        self.extra_rows: Tensors = {}  # found once a phase, by the policy that acted
+        self.extra_rows: Tensors = {}  # computed once a phase, by the policy that acted
         self.staging = Staging(agent.device)
         count, size = rollout.minibatches, rollout.order.size
         self.bounds = [size * part // count for part in range(count + 1)]
@@ -273,7 +273,7 @@ class PlainPPO(AutogradEngine):
     def finish(self) -> None:
         """Advantages of a full rollout, which can be learned from until the next step is stored."""
         if self.components:
-            self.components.note()
+            self.components.add_rollout()
         rows = self.agent.normalised(self.envs.obs)
         self.rollout.finish(self.values(rows, self.rollout.hidden))
         if self.agent.layout.graph:

@@ -102,13 +102,13 @@ class GraphPPO(Captured, PlainPPO):
         (here,) = self.phase.open()
         for name, rows in self.rows.items():
             if name in self.columns:
-                own = here["numbers"][:, slice(*self.columns[name])]
-                own[...] = rows.numpy().reshape(own.shape)
+                columns = here["numbers"][:, slice(*self.columns[name])]
+                columns[...] = rows.numpy().reshape(columns.shape)
             else:
                 here[name][...] = rows.numpy()
         self.phase.send()
-        for name, own in self.static.items():
-            own.copy_(self.extra_rows[name])
+        for name, tensor in self.static.items():
+            tensor.copy_(self.extra_rows[name])
 
     def learn(self, first: int, last: int, step: int) -> bool:
         agent, count, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
@@ -135,12 +135,17 @@ class GraphPPO(Captured, PlainPPO):
         here, before = self.sent.open(), self.agent.updates
         numbers = np.empty(self.size, np.int64)
         for k in range(count):
-            own = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
-            numbers[: len(own)], numbers[len(own) :] = own, own[0]
+            in_minibatch = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
+            numbers[: len(in_minibatch)], numbers[len(in_minibatch) :] = (
+                in_minibatch,
+                in_minibatch[0],
+            )
             here[k]["index"][...] = self.row_indices[:, numbers].ravel()
             here[k]["state"][...] = self.start_states.numpy()[numbers]
             if self.uneven:
-                here[k]["there"].reshape(-1, self.size)[...] = np.arange(self.size) < len(own)
+                here[k]["there"].reshape(-1, self.size)[...] = np.arange(self.size) < len(
+                    in_minibatch
+                )
             here[k]["lr"][...], here[k]["before"][...] = lr, before + k
 
     def minibatches(self, count: int) -> Any:

@@ -106,7 +106,7 @@ class FusedPPO(PlainPPO):
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Environments) -> None:
         super().__init__(agent, rollout, envs)
         # whether the rollout's current row holds the actions for the current observations
-        self.chosen = False
+        self.has_actions = False
         self.compiled = (
             envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         )
@@ -123,7 +123,7 @@ class FusedPPO(PlainPPO):
         recurrent = agent.hidden_size > 0
         self.one_round = recurrent_round if recurrent else ppo_round
         self.many_rounds = recurrent_rounds if recurrent else ppo_rounds
-        self.given = (
+        self.arguments = (
             self.table,
             rollout.obs.reshape(*rollout.obs.shape[:2], -1),
             envs.obs.reshape(envs.num_envs, -1),
@@ -133,18 +133,18 @@ class FusedPPO(PlainPPO):
 
     @cached_property
     def call(self) -> Any:
-        return compiled_for(self.one_round, 0, *self.given)
+        return compiled_for(self.one_round, 0, *self.arguments)
 
     def warm_up(self) -> None:
         if self.compiled:
             self.run_compiled(self.compiled, 0)
-        self.call(0, *self.given)
+        self.call(0, *self.arguments)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        if not self.chosen:
+        if not self.has_actions:
             self.counter[:2] = step, rounds
-            self.empty = self.call(ACT, *self.given)
-        self.chosen = False
+            self.empty = self.call(ACT, *self.arguments)
+        self.has_actions = False
         return self.actions()
 
     def actions(self) -> np.ndarray:
@@ -156,41 +156,41 @@ class FusedPPO(PlainPPO):
 
     def store(self) -> None:
         self.counter[:2] = 0
-        self.call(STORE, *self.given)
+        self.call(STORE, *self.arguments)
 
     def finish(self) -> None:
-        self.call(FINISH, *self.given)
+        self.call(FINISH, *self.arguments)
 
     def update(self, step: int, clock: Clock) -> None:
         clock.start()
         self.counter[:2] = step, 0
-        self.call(FINISH | UPDATE, *self.given)
+        self.call(FINISH | UPDATE, *self.arguments)
         clock.lap("update")
 
     def learn(self, first: int, last: int, step: int) -> bool:
         self.counter[:2], self.counter[DUE] = (step, 0), 1
         self.counter[FIRST], self.counter[LAST] = first, last
-        self.call(UPDATE, *self.given)
+        self.call(UPDATE, *self.arguments)
         within = last % self.rollout.minibatches > 0
         target_kl = self.agent.config.target_kl or np.inf
         return within or bool(self.table.arrays["epoch_kl"][0] <= target_kl)
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Rounds from the given counts until an episode ends, `most` or a moment; returns the
+        """Rounds from these counts until an episode ends, `most` or a moment; returns the
         counts after them."""
-        if not self.chosen:
+        if not self.has_actions:
             self.explore(step, rounds)
-            self.chosen = True
+            self.has_actions = True
         self.counter[:2] = step, rounds
         if self.compiled:
             self.compiled.begin_rounds()
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
-            envs, given, actions, call = self.envs, self.given, self.actions, self.call
+            envs, arguments, actions, call = self.envs, self.arguments, self.actions, self.call
             enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(actions())
-                self.empty = call(STORE | ACT, *given)
+                self.empty = call(STORE | ACT, *arguments)
                 if envs.finished or monotonic() > enough:
                     break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
@@ -198,11 +198,11 @@ class FusedPPO(PlainPPO):
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
         low, high = self.agent.actions.low, self.agent.actions.high
         bounds = [low[0], high[0]] if low else [0.0, 0.0]
-        return self.many_rounds(most, *bounds, *envs.given, *self.given)
+        return self.many_rounds(most, *bounds, *envs.given, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
         self.table.arrays["lr"][:] = as_numbers(lr)
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)
-        self.chosen = False
+        self.has_actions = False

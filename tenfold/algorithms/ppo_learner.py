@@ -89,10 +89,11 @@ class PPOLearner(OnPolicyLearner):
         (self.lockstep or self.engine).update(self.step, self.clock)
 
     def load_memory(self, state: State, with_rows: bool) -> None:
-        chosen, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
-        if (wrong := (chosen < 0) | (chosen >= sizes)).any():
+        discrete, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
+        if (wrong := (discrete < 0) | (discrete >= sizes)).any():
+            option = discrete[wrong][0]
             raise CheckpointError(
-                f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it."
+                f"the rollout holds option {option} of an action, which does not have it."
             )
         self.rollout.load_state(state["rollout"])
 

@@ -58,12 +58,12 @@ class PolicyInference:
         with torch.no_grad(), refusals_to_user():
             obs, allowed = self.to_net(self.normalised(rows)), self.mask_of(mask)
             policy = self.distribution
-            chosen, real, after = (
+            discrete, real, after = (
                 policy.sampled(obs, before, allowed, *numbers)
                 if draws
                 else policy.greedy(obs, before, allowed)
             )
-        return self.for_env(chosen.cpu().numpy(), real.cpu().numpy()), after.cpu().numpy()
+        return self.for_env(discrete.cpu().numpy(), real.cpu().numpy()), after.cpu().numpy()
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """The most probable actions for encoded rows."""
@@ -77,11 +77,11 @@ class PolicyInference:
         """For evaluations: greedy or sampled."""
         return EpisodePolicy(self, how == "sampled")
 
-    def require_options(self, mask: np.ndarray | None, place: Callable[[int], str]) -> None:
+    def require_options(self, mask: np.ndarray | None, describe_row: Callable[[int], str]) -> None:
         """An error where a component has no allowed option, and may not be absent; `place` says
         where a row is from."""
         if mask is not None and self.config.on_empty == "raise":
-            refuse_choiceless(self.mask_form, mask, place)
+            refuse_choiceless(self.mask_form, mask, describe_row)
 
     def act(
         self, obs: Any, mask: Any = FROM_OBSERVATION, sample: bool = False, state: Any = None
@@ -221,9 +221,9 @@ class TracedPolicy(nn.Module):
         before = torch.zeros(batch, 0) if state is None else state
         if self.sample:
             draws = (torch.zeros(batch, 0) if u is None else u for u in (uniform, normal))
-            chosen, real, after = self.distribution.sampled(obs, before, mask, *draws)
+            discrete, real, after = self.distribution.sampled(obs, before, mask, *draws)
         else:
-            chosen, real, after = self.distribution.greedy(obs, before, mask)
+            discrete, real, after = self.distribution.greedy(obs, before, mask)
         if self.agent.config.squash:  # as `PPOAgent.bounded`
             real = self.low + (self.high - self.low) * 0.5 * (real.tanh() + 1)
-        return (chosen, real, after) if self.state_size else (chosen, real)
+        return (discrete, real, after) if self.state_size else (discrete, real)

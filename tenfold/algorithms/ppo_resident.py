@@ -23,8 +23,8 @@ class ResidentPPO(TogetherEngine, PlainPPO):
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
-        if found := why_not_layers(agent):
-            return found
+        if obstacle := why_not_layers(agent):
+            return obstacle
         config, actions = agent.config, agent.actions
         if config.baseline == "counterfactual":
             return "the baseline is counterfactual"

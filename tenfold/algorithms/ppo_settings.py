@@ -90,7 +90,7 @@ class PPO(AgentConfig):
     net: PolicyNet = field(default_factory=PolicyNet)
     """policy and value are two such networks"""
 
-    def parts(self, rows: int) -> int:
+    def minibatch_count(self, rows: int) -> int:
         """Minibatches of an epoch over `rows` steps."""
         return self.minibatches or max(1, rows // MINIBATCH)
 

@@ -61,8 +61,8 @@ class ComponentRecord:
         )
         self.sums = np.zeros((3, len(self.names)))  # how many, Σ, Σ of squares
 
-    def note(self) -> None:
-        """Takes a full rollout in."""
+    def add_rollout(self) -> None:
+        """Counts a full rollout."""
         rollout = self.rollout
         counts = rollout.weight.reshape(-1, 1) > 0
         rewards = rollout.rewards[..., 1:].reshape(len(counts), -1) / rollout.scale
@@ -81,11 +81,11 @@ class ComponentRecord:
         real = self.agent.bounded(rollout.real.reshape(rows, -1))
         if not actions.gates:
             return [(real[:, d : d + 1], counts) for d in range(real.shape[1])]
-        mask, chosen = rollout.mask.reshape(rows, c, -1), rollout.chosen.reshape(rows, c)
+        mask, discrete = rollout.mask.reshape(rows, c, -1), rollout.chosen.reshape(rows, c)
         width, options = real.shape[1] // c, mask.shape[2]
-        allowed = np.take_along_axis(mask, chosen[..., None], 2)[..., 0]
-        gated = allowed & counts & (chosen == actions.gates[0] % options)
-        shares = [((chosen == options - 1).astype(np.float64), mask.any(2) & counts)]
+        allowed = np.take_along_axis(mask, discrete[..., None], 2)[..., 0]
+        gated = allowed & counts & (discrete == actions.gates[0] % options)
+        shares = [((discrete == options - 1).astype(np.float64), mask.any(2) & counts)]
         return shares + [(real[:, d::width], gated) for d in range(width)]
 
     def statistics(self) -> dict[str, float]:

@@ -12,7 +12,7 @@ import torch
 from tenfold.core.random import Purpose, key
 from tenfold.envs.adapter import StateEnvironments, episode_seeds
 from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
-from tenfold.ops.device.language import words
+from tenfold.ops.device.language import key_tensor
 
 Room = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one seed: types and shapes
 
@@ -29,7 +29,7 @@ class Seed(NamedTuple):
     envs: StateEnvironments
 
 
-def empty_rows(seeds: int, room: Room, device: Any) -> dict[str, torch.Tensor]:
+def empty_rows(seeds: int, specs: Room, device: Any) -> dict[str, torch.Tensor]:
     """Zeros for so many seeds; flags are bytes in the kernels."""
     return {
         name: torch.zeros(
@@ -38,7 +38,7 @@ def empty_rows(seeds: int, room: Room, device: Any) -> dict[str, torch.Tensor]:
             dtype=torch.uint8 if dtype == np.bool_ else torch.from_numpy(np.zeros(0, dtype)).dtype,
             device=device,
         )
-        for name, (dtype, shape) in room.items()
+        for name, (dtype, shape) in specs.items()
     }
 
 
@@ -65,13 +65,13 @@ class DeviceSeeds:
         lane_keys = [list(s.envs.streams) for s in seeds]
         self.arrays = self.Arrays(  # tensors with a row for each seed
             **empty_rows(len(seeds), self.room_of(seeds[0], shape), device),
-            rules=torch.from_numpy(self.rules(agent)).to(device),
-            streams=torch.stack([words(row, "cpu") for row in keys]).to(device),
-            lane_stream=torch.stack([words(row, "cpu") for row in lane_keys]).to(device),
+            params=torch.from_numpy(self.pack_params(agent)).to(device),
+            streams=torch.stack([key_tensor(row, "cpu") for row in keys]).to(device),
+            lane_stream=torch.stack([key_tensor(row, "cpu") for row in lane_keys]).to(device),
         )
 
     @staticmethod
-    def rules(agent: Any) -> np.ndarray:
+    def pack_params(agent: Any) -> np.ndarray:
         """The settings that change no kernel, as numbers."""
         raise NotImplementedError
 
@@ -92,8 +92,8 @@ class DeviceSeeds:
     @classmethod
     def bytes_of(cls, seed: Seed, shape: Any) -> int:
         """What a seed takes on the device, its agent's own networks included."""
-        room = cls.room_of(seed, shape).values()
-        return seed.agent.block.nbytes + sum(d.itemsize * math.prod(size) for d, size in room)
+        specs = cls.room_of(seed, shape).values()
+        return seed.agent.block.nbytes + sum(d.itemsize * math.prod(size) for d, size in specs)
 
     @property
     def sums(self) -> torch.Tensor:

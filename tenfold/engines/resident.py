@@ -16,8 +16,8 @@ def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
     """What keeps such an engine from an agent with fully connected layers."""
     hidden = agent.config.net.hidden
     if not runs_on_gpu(run.world):
-        there = ", ".join(KINDS)
-        return f"{run.world} does not run on the GPU ({there} and registered tasks do)"
+        names = ", ".join(KINDS)
+        return f"{run.world} does not run on the GPU ({names} and registered tasks do)"
     if agent.layout.frames > 1:
         return "the network sees several frames"
     if run.shapes_rewards:

@@ -63,13 +63,15 @@ class Group:
         try:
             self.seeds.warm_up()
         except Exception as error:  # whatever a compiler may say
-            words = (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
-            raise Obstacle(f"its kernels cannot be compiled here ({words})") from error
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
+            raise Obstacle(f"its kernels cannot be compiled here ({reason})") from error
 
     def send(self) -> None:
         """What the learners hold on the host, to the device, where it is not there."""
         if not self.sent:
-            steps, rounds = zip(*((each.step, each.rounds) for each in self.learners), strict=True)
+            steps, rounds = zip(
+                *((learner.step, learner.rounds) for learner in self.learners), strict=True
+            )
             self.seeds.send(list(steps), list(rounds))
             self.sent = True
 
@@ -81,8 +83,8 @@ class Group:
         self.seeds.advance(count)
         for kept, ended in zip(self.ended, self.seeds.finished(), strict=True):
             kept += ended
-        each = (perf_counter() - start) / count
-        self.at_once = min(max(int(LAUNCH / each), 1), MOST_ROUNDS, 2 * self.at_once)
+        seconds = (perf_counter() - start) / count
+        self.at_once = min(max(int(LAUNCH / seconds), 1), MOST_ROUNDS, 2 * self.at_once)
         self.launches += 1
         for learner in self.learners:
             learner.step += count * learner.envs.num_envs
@@ -91,8 +93,8 @@ class Group:
 
     def finished(self) -> list[list[Episode]]:
         """The episodes of each learner that ended since the last call."""
-        found, self.ended = self.ended, [[] for _ in self.learners]
-        return found
+        ended, self.ended = self.ended, [[] for _ in self.learners]
+        return ended
 
     def fetch_networks(self) -> None:
         """For who acts or looks."""
@@ -112,8 +114,8 @@ class Group:
         """The statistics, into the engines."""
         if self.summed < self.launches:
             self.summed = self.launches
-            for learner, own in zip(self.learners, self.seeds.sums.tolist(), strict=True):
-                learner.engine.add_sums(own)
+            for learner, sums in zip(self.learners, self.seeds.sums.tolist(), strict=True):
+                learner.engine.add_sums(sums)
             self.seeds.sums.zero_()
 
     def evaluate(
@@ -127,13 +129,13 @@ class Group:
     ) -> Any:
         """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`);
         None where `stop` said so."""
-        asked = (self.launches, episodes, limit, purpose, how)
-        if self.judged[0] != asked:
+        request = (self.launches, episodes, limit, purpose, how)
+        if self.judged[0] != request:
             self.send()
-            found = self.seeds.play(episodes, limit, purpose, how, stop)
-            if found is None:
+            results = self.seeds.play(episodes, limit, purpose, how, stop)
+            if results is None:
                 return None
-            self.judged = asked, found
+            self.judged = request, results
         return self.judged[1][self.learners.index(learner)]
 
     def renew(self) -> None:
@@ -191,8 +193,8 @@ class TogetherEngine:
         if self.group:
             self.group.dissolve()
 
-    def add_sums(self, own: list[float]) -> None:
-        self.sums += np.array(own, self.sums.dtype)
+    def add_sums(self, more: list[float]) -> None:
+        self.sums += np.array(more, self.sums.dtype)
 
     def take_sums(self) -> None:
         if self.group:

@@ -22,8 +22,8 @@ class ResidentDQN(TogetherEngine, OffPolicyEngine):
 
     @classmethod
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
-        if found := why_not_compiled(agent):
-            return found
+        if obstacle := why_not_compiled(agent):
+            return obstacle
         if agent.norm:
             return "observations are normalised, which is done on the CPU"
         if agent.config.categorical:

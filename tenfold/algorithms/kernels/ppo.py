@@ -167,15 +167,15 @@ def network_gradient(rows, table):
 
 
 @kernel(inline="always")
-def minibatch_gradient(first, last, given):
+def minibatch_gradient(first, last, arguments):
     """From the rows row_order[first … last − 1]."""
-    table, r_obs = given
+    table, r_obs = arguments
     gather_rows(first, last, table, r_obs)
     network_gradient(last - first, table)
 
 
 @kernel(inline="always")
-def learn_minibatches(table, order, gradient, given):
+def learn_minibatches(table, order, gradient, arguments):
     """The minibatches counter[FIRST … LAST − 1], parts of `order`, which every epoch shuffles. Each
     is one update from `gradient(first, last, given)`. The phase ends early where the policy has
     moved far enough."""
@@ -189,7 +189,7 @@ def learn_minibatches(table, order, gradient, given):
             a.updates_made[1] += 1
             a.epoch_kl[0] = 0
         before = sums[KL]
-        gradient(size * part // count, size * (part + 1) // count, given)
+        gradient(size * part // count, size * (part + 1) // count, arguments)
         _, norm = clip_numba(grad, a.clip_norm)
         a.updates_made[0] += 1
         lr = schedule_at(a.lr, WHOLE_SCHEDULE, counter[STEP])
@@ -377,12 +377,12 @@ def act(table, acting):
 
 
 @kernel
-def ppo_round(parts, table, r_obs, e_obs, e_final_obs):
+def ppo_round(stages, table, r_obs, e_obs, e_final_obs):
     """See `one_round`; before it the end of a full rollout, where `parts` have FINISH."""
-    if parts & FINISH:
+    if stages & FINISH:
         finish(table, values_of(e_obs, table)[0])
     step = (r_obs, e_obs, e_final_obs)
-    return one_round(store, learn, act, parts, table, step, r_obs, (r_obs, e_obs))
+    return one_round(store, learn, act, stages, table, step, r_obs, (r_obs, e_obs))
 
 
 @kernel
@@ -399,5 +399,5 @@ def play(low, high, action, envs, table):
 @kernel
 def ppo_rounds(most, low, high, action, envs, table, r_obs, e_obs, e_final_obs):
     """Rounds of a compiled environment within a rollout: see `many_rounds`."""
-    moves, given = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
-    return many_rounds(play, moves, ppo_round, PLAYING, most, given)
+    moves, arguments = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
+    return many_rounds(play, moves, ppo_round, PLAYING, most, arguments)

@@ -235,10 +235,10 @@ def load_start_states(first, last, offset, table):
 
 
 @kernel(inline="always")
-def sequence_gradient(first, last, given):
+def sequence_gradient(first, last, arguments):
     """The gradient of the loss of a minibatch, the sequences r_order[first … last − 1]: deviations,
     policy and value."""
-    table, r_obs = given
+    table, r_obs = arguments
     gather_sequences(first, last, table, r_obs)
     a = open_table(table)
     flat, grad, count = a.block[ONLINE], a.block[GRAD], last - first
@@ -342,16 +342,16 @@ def act(table, acting):
 
 
 @kernel
-def recurrent_round(parts, table, r_obs, e_obs, e_final_obs):
+def recurrent_round(stages, table, r_obs, e_obs, e_final_obs):
     """As `ppo_round`."""
-    if parts & FINISH:
+    if stages & FINISH:
         finish(table, values_after(e_obs, open_table(table).r_hidden, table)[0])
     step = (r_obs, e_obs, e_final_obs)
-    return one_round(store, learn, act, parts, table, step, r_obs, (r_obs, e_obs))
+    return one_round(store, learn, act, stages, table, step, r_obs, (r_obs, e_obs))
 
 
 @kernel
 def recurrent_rounds(most, low, high, action, envs, table, r_obs, e_obs, e_final_obs):
     """As `ppo_rounds`."""
-    moves, given = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
-    return many_rounds(play, moves, recurrent_round, PLAYING, most, given)
+    moves, arguments = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
+    return many_rounds(play, moves, recurrent_round, PLAYING, most, arguments)

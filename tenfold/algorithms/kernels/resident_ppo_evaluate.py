@@ -9,9 +9,9 @@ from tenfold.algorithms.kernels.resident_ppo_arrays import (
     OBS_SCALE,
     arrays_of,
     deviations,
-    rule,
+    param,
 )
-from tenfold.algorithms.kernels.resident_ppo_play import allowed_of, for_task, seen
+from tenfold.algorithms.kernels.resident_ppo_play import allowed_of, for_task, observed
 from tenfold.ops.device import network, policy
 from tenfold.ops.device.episodes import LANES, play_episodes
 from tenfold.ops.device.language import gpu_kernel
@@ -20,33 +20,33 @@ SPAN = tl.constexpr(2**32)  # draws between those of two episodes, as `sampled_b
 
 
 @gpu_kernel
-def output_of(given, state, S: tl.constexpr):
+def output_of(actor, state, S: tl.constexpr):
     """(the policy's output, which options are allowed) of states."""
-    a, layers, _ = given
+    a, layers, _ = actor
     N: tl.constexpr = S.policy_net
-    rows = seen(a, state, LANES, S) * rule(a, OBS_SCALE)
+    rows = observed(a, state, LANES, S) * param(a, OBS_SCALE)
     return network.forward(layers, rows, N)[N.layers], allowed_of(state, LANES, S)
 
 
 @gpu_kernel
-def greedy(given, state, number, length, S: tl.constexpr):
+def greedy(actor, state, number, length, S: tl.constexpr):
     """The most probable action."""
     P: tl.constexpr = S.actions
-    output, allowed = output_of(given, state, S)
-    chosen, real = policy.mode(output, allowed, P)
-    return for_task(chosen, real, S)
+    output, allowed = output_of(actor, state, S)
+    discrete, real = policy.mode(output, allowed, P)
+    return for_task(discrete, real, S)
 
 
 @gpu_kernel
-def sampled(given, state, number, length, S: tl.constexpr):
+def sampled(actor, state, number, length, S: tl.constexpr):
     """One drawn by the episode's number and step."""
     P: tl.constexpr = S.actions
-    a, _, log_std = given
-    output, allowed = output_of(given, state, S)
+    a, _, log_std = actor
+    output, allowed = output_of(actor, state, S)
     coins, normals = tl.load(a.streams + COINS), tl.load(a.streams + NORMALS)
     at = number.to(tl.int64) * SPAN + length
-    chosen, real, _ = policy.draw(output, log_std, allowed, coins, normals, at, P)
-    return for_task(chosen, real, S)
+    discrete, real, _ = policy.draw(output, log_std, allowed, coins, normals, at, P)
+    return for_task(discrete, real, S)
 
 
 @gpu_kernel(do_not_specialize=["count", "steps", "limit"])
@@ -57,5 +57,5 @@ def evaluate(
     seed = tl.program_id(0).to(tl.int64)
     a = arrays_of(arrays, seed, S)
     N: tl.constexpr = S.policy_net
-    given = (a, network.load(a.block + S.actions.reals, N), deviations(a, S))
-    play_episodes(episodes, given, seed, count, steps, limit, ACTS, E, S)
+    actor = (a, network.load(a.block + S.actions.reals, N), deviations(a, S))
+    play_episodes(episodes, actor, seed, count, steps, limit, ACTS, E, S)
