@@ -195,8 +195,8 @@ class PolicyOptimisation(Algorithm):
         fused="tenfold.algorithms.ppo_fused:FusedPPO",
         compiled="tenfold.algorithms.ppo:CompiledPPO",
         plain="tenfold.algorithms.ppo:PlainPPO",
-        cudagraph="tenfold.algorithms.ppo_cudagraph:GraphPPO",
-        resident="tenfold.algorithms.ppo_resident:ResidentPPO",
+        cudagraph="tenfold.algorithms.ppo_gpu:GraphPPO",
+        resident="tenfold.algorithms.ppo_gpu:ResidentPPO",
     )
     reads_masks = True
     on_policy = True

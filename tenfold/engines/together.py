@@ -8,6 +8,7 @@ a launch cause one copy, or one evaluation.
 """
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from threading import Lock
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
@@ -18,6 +19,12 @@ import torch
 from tenfold.core.errors import Obstacle
 from tenfold.core.registry import own
 from tenfold.envs.adapter import Episode
+from tenfold.envs.control_dynamics import KINDS
+from tenfold.envs.functions import runs_on_gpu
+
+WIDEST, DEEPEST = 128, 3  # hidden layers that fit into the registers of a multiprocessor
+# Triton's names; bf16x6 is as accurate as float32, and faster than its own form of it
+PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 
 LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
 FEWEST, MOST_ROUNDS = 64, 4096  # of the first launch; of any
@@ -163,7 +170,7 @@ class TogetherEngine:
 
     @classmethod
     def seed_of(cls, learner: Any) -> Any:
-        from tenfold.engines.device import Seed  # here: it needs Triton
+        from tenfold.engines.resident import Seed  # here: it needs Triton
 
         return Seed(learner.agent, getattr(learner, cls.memory), learner.envs)
 
@@ -213,3 +220,26 @@ class TogetherEngine:
         super().load_state(state)  # type: ignore[misc]
         if self.group:
             self.group.renew()
+
+
+def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
+    """What keeps such an engine from an agent with fully connected layers."""
+    hidden = agent.config.net.hidden
+    if not runs_on_gpu(run.world):
+        names = ", ".join(KINDS)
+        return f"{run.world} does not run on the GPU ({names} and registered tasks do)"
+    if agent.layout.frames > 1:
+        return "the network sees several frames"
+    if run.shapes_rewards:
+        return "rewards are normalised or clipped"
+    if agent.layout.size > WIDEST:
+        return f"it is for observations of up to {WIDEST} numbers"
+    if len(hidden) not in range(1, DEEPEST + 1) or max(hidden) > WIDEST or outputs > WIDEST:
+        return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
+    if agent.config.net.activation not in ("relu", "tanh"):
+        return f"the activation is {agent.config.net.activation}"
+    if run.actors > 1 or run.where in ("processes", "ray"):
+        return "actors act elsewhere"
+    if run.verify:
+        return "updates that are verified are made one by one"
+    return "" if find_spec("triton") else "Triton is not installed"

@@ -10,8 +10,7 @@ from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.kernels.dqn import why_not_compiled
 from tenfold.config.run import Run
 from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.resident import why_not_resident
-from tenfold.engines.together import TogetherEngine
+from tenfold.engines.together import TogetherEngine, why_not_resident
 
 
 class ResidentDQN(TogetherEngine, OffPolicyEngine):

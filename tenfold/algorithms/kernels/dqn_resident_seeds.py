@@ -31,9 +31,8 @@ from tenfold.algorithms.kernels.dqn_resident_play import evaluate
 from tenfold.algorithms.kernels.dqn_resident_update import train
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.engines.device import DeviceSeeds, Room, Seed
-from tenfold.engines.resident import PRECISIONS
-from tenfold.engines.together import MOST_ROUNDS
+from tenfold.engines.resident import DeviceSeeds, Room, Seed
+from tenfold.engines.together import MOST_ROUNDS, PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.ops.adam import BETA1, BETA2

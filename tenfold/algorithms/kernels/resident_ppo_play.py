@@ -1,5 +1,5 @@
 """Acting of the resident engine: a program plays some lanes of one seed for many steps, its policy
-in registers, and writes the rows of the rollout."""
+in registers, and writes the rows of the rollout; and evaluations."""
 
 import triton.language as tl
 
@@ -16,9 +16,17 @@ from tenfold.algorithms.kernels.resident_ppo_arrays import (
     param,
 )
 from tenfold.ops.device import network, policy
-from tenfold.ops.device.episodes import load_state, renewed, rows_of, store_state
+from tenfold.ops.device.episodes import (
+    LANES,
+    load_state,
+    play_episodes,
+    renewed,
+    rows_of,
+    store_state,
+)
 from tenfold.ops.device.language import gpu_kernel
 
+SPAN = tl.constexpr(2**32)  # draws between those of two episodes, as `sampled_by_step` has them
 SEVERAL = tl.constexpr(2)  # lanes: numbers of lanes are tensors, even those of one alone
 
 
@@ -243,3 +251,48 @@ def norm_scale(arrays, S: tl.constexpr):
     for j in tl.static_range(width):
         if count > 0:
             store_inverse(a, j, tl.load(a.norm + width + j), count.to(tl.float64), width)
+
+
+# evaluations: all seeds and all episodes in one launch
+
+
+@gpu_kernel
+def output_of(actor, state, S: tl.constexpr):
+    """(the policy's output, which options are allowed) of states."""
+    a, layers, _ = actor
+    N: tl.constexpr = S.policy_net
+    rows = observed(a, state, LANES, S) * param(a, OBS_SCALE)
+    return network.forward(layers, rows, N)[N.layers], allowed_of(state, LANES, S)
+
+
+@gpu_kernel
+def greedy(actor, state, number, length, S: tl.constexpr):
+    """The most probable action."""
+    P: tl.constexpr = S.actions
+    output, allowed = output_of(actor, state, S)
+    discrete, real = policy.mode(output, allowed, P)
+    return for_task(discrete, real, S)
+
+
+@gpu_kernel
+def sampled(actor, state, number, length, S: tl.constexpr):
+    """One drawn by the episode's number and step."""
+    P: tl.constexpr = S.actions
+    a, _, log_std = actor
+    output, allowed = output_of(actor, state, S)
+    coins, normals = tl.load(a.streams + COINS), tl.load(a.streams + NORMALS)
+    at = number.to(tl.int64) * SPAN + length
+    discrete, real, _ = policy.draw(output, log_std, allowed, coins, normals, at, P)
+    return for_task(discrete, real, S)
+
+
+@gpu_kernel(do_not_specialize=["count", "steps", "limit"])
+def evaluate(
+    arrays, episodes, count, steps, limit, ACTS: tl.constexpr, E: tl.constexpr, S: tl.constexpr
+):
+    """At most so many steps of every episode of every seed, by the policy ACTS."""
+    seed = tl.program_id(0).to(tl.int64)
+    a = arrays_of(arrays, seed, S)
+    N: tl.constexpr = S.policy_net
+    actor = (a, network.load(a.block + S.actions.reals, N), deviations(a, S))
+    play_episodes(episodes, actor, seed, count, steps, limit, ACTS, E, S)

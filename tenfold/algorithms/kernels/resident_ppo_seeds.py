@@ -13,7 +13,6 @@ import torch
 
 from tenfold.algorithms.kernels import resident_ppo_arrays as r
 from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
-from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.kernels.resident_ppo_learn import (
     ORDERED,
     apply,
@@ -24,13 +23,21 @@ from tenfold.algorithms.kernels.resident_ppo_learn import (
     shuffle,
     values,
 )
-from tenfold.algorithms.kernels.resident_ppo_play import norm_scale, norm_update, play, show
+from tenfold.algorithms.kernels.resident_ppo_play import (
+    evaluate,
+    greedy,
+    norm_scale,
+    norm_update,
+    play,
+    sampled,
+    show,
+)
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_fused import DRAWS
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
-from tenfold.engines.device import DeviceSeeds, Room, Seed
-from tenfold.engines.resident import PRECISIONS
+from tenfold.engines.resident import DeviceSeeds, Room, Seed
+from tenfold.engines.together import PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.envs.mask_faults import no_option

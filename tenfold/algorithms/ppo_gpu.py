@@ -1,6 +1,6 @@
-"""Policy gradients whose updates are CUDA graphs: a rollout goes to the GPU once, up to eight
-minibatches are one launch, and between them goes nothing but the order of the rows. Acting is one
-launch too.
+"""PPO's engines for a GPU. `GraphPPO` records the plain engine's updates as CUDA graphs: a rollout
+goes to the GPU once, up to eight minibatches are one launch, and between them goes nothing but the
+order of the rows; acting is one launch too. `ResidentPPO` runs the environments there as well.
 
 A policy that remembers learns from whole sequences: the same rows in another order, and the states
 in front of them. The recurrence is recorded step by step, so that longer sequences are fewer
@@ -15,8 +15,11 @@ import torch
 from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.config.options import value_at
+from tenfold.config.run import Run
 from tenfold.core.random import Purpose
+from tenfold.engines.choose import why_not_layers
 from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.engines.together import TogetherEngine, why_not_resident
 from tenfold.memory.rollout import ACTED, RolloutBuffer
 from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.ops.sampling import shuffle
@@ -297,3 +300,31 @@ class GraphPPO(Captured, PlainPPO):
         obs = self.agent.to_net(inputs["rows"])
         values = self.agent.online.values(obs, inputs["state"])
         results["value"].copy_(values, non_blocking=True)
+
+
+class ResidentPPO(TogetherEngine, PlainPPO):
+    """Rollouts with the environments on the GPU, and all epochs of minibatches, as one CUDA graph
+    of small launches spread over the whole GPU: one agent with thousands of environments, or
+    hundreds of seeds side by side. The GPU works on copies of what the run holds on the host
+    (`resident_ppo_seeds`), which come back before anything is saved."""
+
+    seeds_home = "tenfold.algorithms.kernels.resident_ppo_seeds:ResidentPolicies"
+    memory = "rollout"
+
+    @classmethod
+    def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
+        if obstacle := why_not_layers(agent):
+            return obstacle
+        config, actions = agent.config, agent.actions
+        if config.baseline == "counterfactual":
+            return "the baseline is counterfactual"
+        if agent.components:
+            return "rewards come in components, each with a value of its own"
+        if config.squash and config.entropy:
+            return "the entropy of squashed actions has no closed form"
+        return why_not_resident(agent, run, actions.options + len(actions.low))
+
+    def prepare(self, run: Run) -> None:
+        super().prepare(run)
+        self.precision = run.precision
+        self.words = f"whole phases as one CUDA graph, products in {run.precision}"
