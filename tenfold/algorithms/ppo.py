@@ -56,8 +56,7 @@ class PPOAgent(FlatAgent, PolicyInference):
         device: str = "cpu",
         components: int = 0,
     ) -> None:
-        """`components` of the rewards, where they come in some: each has a value of its own,
-        besides the total's."""
+        """`components` of the rewards: each has its own value, besides the total's."""
         self.config = replace(config, net=fit_encoder(config.net, layout))
         self.config.check_spaces(layout, actions, components)
         self.layout, self.actions, self.components = layout, actions, components
@@ -78,7 +77,7 @@ class PPOAgent(FlatAgent, PolicyInference):
     # acting
 
     def normalised(self, rows: np.ndarray) -> np.ndarray:
-        """Encoded observations as the networks take them."""
+        """Encoded observations, normalised if the settings say so."""
         if self.norm is None:
             return rows
         return self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
@@ -106,11 +105,11 @@ class PPOAgent(FlatAgent, PolicyInference):
 
     @property
     def hidden_size(self) -> int:
-        """Numbers that the networks remember of an environment: the policy's, then the value's."""
+        """Size of the recurrent state: the policy's, then the value's."""
         return self.online.hidden_size
 
     def no_state(self, size: int) -> np.ndarray:
-        """What is remembered where episodes begin."""
+        """Recurrent states of episodes that begin."""
         return np.zeros((size, self.hidden_size), np.float32)
 
     def explore(
@@ -135,21 +134,19 @@ class PPOAgent(FlatAgent, PolicyInference):
             return self.online.values(self.to_net(rows), before).cpu().numpy()
 
     def for_env(self, discrete: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """As the environments take them; squashed numbers become tanh of what was drawn, within the
-        bounds."""
+        """Actions for the environments; squashed numbers are scaled into their bounds."""
         return self.actions.for_env(discrete, self.bounded(real))
 
     def bounded(self, real: np.ndarray) -> np.ndarray:
-        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they
-        are."""
+        """Numbers drawn, by tanh within their bounds where the policy squashes."""
         if not self.config.squash:
             return real
         low, high = np.array(self.actions.low), np.array(self.actions.high)
         return low + (high - low) * 0.5 * (np.tanh(real) + 1)
 
     def exploring(self, step: int) -> dict[str, float]:
-        """What sets the exploration at this step, for the metrics: the mean deviation of continuous
-        actions, where it is one for all observations."""
+        """Metrics of exploration: the mean deviation of continuous actions, where it is one for all
+        observations."""
         if not self.actions.low or self.layout.graph:
             return {}
         return {"std": float(self.online.log_std.detach().exp().mean())}
@@ -188,12 +185,12 @@ class PPOAgent(FlatAgent, PolicyInference):
             return loss, torch.stack(statistics)
 
     def with_action(self, batch: Tensors) -> torch.Tensor:
-        """What a critic is given: observation and one-hot action side by side."""
+        """The critic's input: observation and one-hot action side by side."""
         one_hot = self.distribution.heads.one_hot(batch["chosen"])  # type: ignore[union-attr]
         return torch.cat([self.online.scaled(batch["obs"]), one_hot], -1)  # type: ignore[operator]
 
     def unchecked(self) -> "PPOAgent":
-        """The same agent, which looks for no bad values in masks and actions: acting did that."""
+        """The same agent without checks of masks and actions: acting has made them."""
         other = copy.copy(self)
         other.distribution = self.distribution.unchecked(self.online)
         return other
@@ -230,7 +227,7 @@ class PlainPPO(AutogradEngine):
         self.components = ComponentRecord(agent, rollout, envs) if envs.component_names else None
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        """Actions for the environments' current observations, noted in the rollout."""
+        """Actions for the environments' current observations, stored in the rollout."""
         rollout, envs = self.rollout, self.envs
         t = int(rollout.count[0])
         rollout.obs[t] = self.agent.normalised(envs.obs)
@@ -251,9 +248,8 @@ class PlainPPO(AutogradEngine):
         return self.agent.values(rows, state)
 
     def store(self) -> None:
-        """What the step brought; at a time limit the value of the final observation. The running
-        statistics learn here and not in acting, so that choosing an action again changes
-        nothing."""
+        """Stores the step, and at a time limit the value of the final observation. Running
+        statistics count here and not in acting, which can so be repeated."""
         envs, rollout = self.envs, self.rollout
         t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
@@ -271,7 +267,7 @@ class PlainPPO(AutogradEngine):
         clock.lap("update")
 
     def finish(self) -> None:
-        """Advantages of a full rollout, which can be learned from until the next step is stored."""
+        """Advantages of a full rollout."""
         if self.components:
             self.components.add_rollout()
         rows = self.agent.normalised(self.envs.obs)
@@ -282,8 +278,7 @@ class PlainPPO(AutogradEngine):
             self.extra_rows = counterfactual_rows(self.agent, self.rows, self.rollout.normalize)
 
     def learn(self, first: int, last: int, step: int) -> bool:
-        """Updates number first … last − 1 of the phase; False where the policy has moved far enough
-        and the phase ends."""
+        """Updates number first … last − 1 of the phase; False where target_kl ends the phase."""
         agent, target_kl, count = self.agent, self.agent.config.target_kl, self.rollout.minibatches
         for number in range(first, last):
             part = number % count

@@ -1,5 +1,4 @@
-"""How an actor acts by PPO's agent, the learner that is fed by actors, and how its engines are
-verified."""
+"""PPO's actor, its learner, and the verification of its engines."""
 
 from typing import Any
 
@@ -20,9 +19,9 @@ from tenfold.memory.rollout import ACTED, RolloutBuffer
 
 
 class PPOActing(SimpleActing):
-    """Draws actions; components, numbers, log-probability and value go into the row, and of an
-    agent with a memory its state before and after. An actor that replaces another begins with an
-    empty state."""
+    """Samples actions; writes components, numbers, log-probability and value into the row, and of a
+    recurrent policy the state before and after. An actor that replaces another begins with an empty
+    state."""
 
     def __init__(self, agent: Any, envs: Environments) -> None:
         super().__init__(agent, envs)
@@ -49,7 +48,7 @@ class PPOActing(SimpleActing):
         return {"memory": self.hidden} if self.agent.hidden_size else {}
 
     def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
-        """Environments that began anew begin with an empty state."""
+        """Environments that were reset begin with an empty state."""
         self.hidden[:] = state["memory"] if exact and "memory" in state else 0
 
 
@@ -79,7 +78,7 @@ class PPOLearner(OnPolicyLearner):
         self.begin()
 
     def begin_row(self) -> None:
-        """What actors elsewhere act on; the learner's own engine writes it itself."""
+        """Stores observations that remote actors act on; a local engine stores them itself."""
         if not self.pool.direct:
             self.rollout.begin_row(self.agent.normalised(self.envs.obs), self.envs.mask)
 
@@ -99,7 +98,7 @@ class PPOLearner(OnPolicyLearner):
 
 
 class PolicyLockstep(Lockstep):
-    """Both engines learn from the same rollout, each with parameters of its own."""
+    """Both engines learn from the same rollout, each with its own parameters."""
 
     def __init__(self, engine: PlainPPO, every: int) -> None:
         agent = engine.agent

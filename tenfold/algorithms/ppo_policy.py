@@ -21,7 +21,7 @@ Draws = tuple[np.ndarray, np.ndarray]  # uniform [B, C], normal [B, D]
 
 
 class PolicyInference:
-    """The half of an agent that acts without learning."""
+    """The part of an agent that acts without learning."""
 
     config: Any
     layout: ObsLayout
@@ -78,8 +78,8 @@ class PolicyInference:
         return EpisodePolicy(self, how == "sampled")
 
     def require_options(self, mask: np.ndarray | None, describe_row: Callable[[int], str]) -> None:
-        """An error where a component has no allowed option, and may not be absent; `place` says
-        where a row is from."""
+        """Raises where a component has no allowed option and must have one; `describe_row` names a
+        row's source."""
         if mask is not None and self.config.on_empty == "raise":
             refuse_choiceless(self.mask_form, mask, describe_row)
 
@@ -120,7 +120,7 @@ class PolicyInference:
         return (action, after[0] if single else after) if self.state_size else action
 
     def read_state(self, state: Any, batch: tuple[int, ...]) -> np.ndarray:
-        """States [B, state_size] as a user gave them."""
+        """A user's states as [B, state_size]."""
         shape = (*batch, self.state_size)
         if state is None:
             return np.zeros(shape if batch else (1, *shape), np.float32)
@@ -142,8 +142,8 @@ class PolicyInference:
 
 
 class EpisodePolicy:
-    """A policy of evaluations. Draws and states go by an episode's number and step, so that an
-    environment that another episode takes over begins with an empty state."""
+    """A policy for evaluations. Draws and states are addressed by an episode's number and step, so
+    that each episode begins with an empty state in whichever environment."""
 
     def __init__(self, agent: PolicyInference, sample: bool) -> None:
         self.agent, self.sample = agent, sample

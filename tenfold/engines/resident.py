@@ -1,6 +1,6 @@
-"""What runs hold on a GPU: arrays with a row for each seed, copied there and back, and evaluations
-of all of them by one launch. An algorithm adds what its kernels are compiled for, its arrays and
-its launches."""
+"""What resident engines hold on a GPU: arrays with a row for each seed, copied there and back, and
+evaluations of all seeds by one launch. An algorithm adds the constants that its kernels are
+compiled for, its arrays and its launches."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from tenfold.envs.adapter import StateEnvironments, episode_seeds
 from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
 from tenfold.ops.device.language import key_tensor
 
-Room = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one seed: types and shapes
+ArraySpecs = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one seed: types and shapes
 
 
 # arrays of a seed's environments, by their names on the device
@@ -22,14 +22,14 @@ OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "
 
 
 class Seed(NamedTuple):
-    """What one run holds on the host."""
+    """One run's objects on the host."""
 
     agent: Any
     memory: Any  # a replay memory, or a rollout
     envs: StateEnvironments
 
 
-def empty_rows(seeds: int, specs: Room, device: Any) -> dict[str, torch.Tensor]:
+def empty_rows(seeds: int, specs: ArraySpecs, device: Any) -> dict[str, torch.Tensor]:
     """Zeros for so many seeds; flags are bytes in the kernels."""
     return {
         name: torch.zeros(
@@ -43,15 +43,14 @@ def empty_rows(seeds: int, specs: Room, device: Any) -> dict[str, torch.Tensor]:
 
 
 class DeviceSeeds:
-    """All seeds of a launch, each what one run holds on the host. Their settings are alike but for
-    the seed."""
+    """All seeds of a launch. Their settings are alike but for the seed."""
 
     Arrays: ClassVar[Any]  # the named tuple of the kernels' arrays
     of_memory: ClassVar[tuple[str, ...]]  # arrays of a seed's memory that the device has as well
     purposes: ClassVar[tuple[Purpose, ...]]  # of the draws that kernels make
 
     def __init__(self, seeds: Sequence[Seed], device: str, shape: Any) -> None:
-        """`shape`: what the kernels are compiled for."""
+        """`shape`: the constants that the kernels are compiled for."""
         self.seeds, self.device, self.shape = list(seeds), torch.device(device), shape
         self.task, agent = shape.task, seeds[0].agent
         self.episodes = EpisodeShape(self.task, self.task.sources)
@@ -64,7 +63,7 @@ class DeviceSeeds:
         keys = [[s.agent.keys[purpose] for purpose in self.purposes] for s in seeds]
         lane_keys = [list(s.envs.streams) for s in seeds]
         self.arrays = self.Arrays(  # tensors with a row for each seed
-            **empty_rows(len(seeds), self.room_of(seeds[0], shape), device),
+            **empty_rows(len(seeds), self.specs_of(seeds[0], shape), device),
             params=torch.from_numpy(self.pack_params(agent)).to(device),
             streams=torch.stack([key_tensor(row, "cpu") for row in keys]).to(device),
             lane_stream=torch.stack([key_tensor(row, "cpu") for row in lane_keys]).to(device),
@@ -72,17 +71,17 @@ class DeviceSeeds:
 
     @staticmethod
     def pack_params(agent: Any) -> np.ndarray:
-        """The settings that change no kernel, as numbers."""
+        """Settings that kernels read as numbers."""
         raise NotImplementedError
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: Any) -> Room:
-        """Type and shape of what the device holds of a seed besides copies of its own arrays."""
+    def sizes_of(cls, seed: Seed, shape: Any) -> ArraySpecs:
+        """Type and shape of a seed's arrays that are no copies of the host's."""
         raise NotImplementedError
 
     @classmethod
-    def room_of(cls, seed: Seed, shape: Any) -> Room:
-        """Type and shape of what the device holds of a seed."""
+    def specs_of(cls, seed: Seed, shape: Any) -> ArraySpecs:
+        """Type and shape of all of a seed's arrays."""
         arrays = {name: getattr(seed.memory, name) for name in cls.of_memory}
         arrays |= {name: getattr(seed.envs, array) for name, array in OF_ENVS.items()}
         copies = {name: (array.dtype, array.shape) for name, array in arrays.items()}
@@ -91,8 +90,8 @@ class DeviceSeeds:
 
     @classmethod
     def bytes_of(cls, seed: Seed, shape: Any) -> int:
-        """What a seed takes on the device, its agent's own networks included."""
-        specs = cls.room_of(seed, shape).values()
+        """Memory of a seed on the device, its agent's networks included."""
+        specs = cls.specs_of(seed, shape).values()
         return seed.agent.block.nbytes + sum(d.itemsize * math.prod(size) for d, size in specs)
 
     @property
@@ -123,8 +122,8 @@ class DeviceSeeds:
     def play(
         self, episodes: int, limit: int, purpose: Purpose, how: str, stop: Callable[[], bool]
     ) -> list[Played] | None:
-        """Episodes of every seed's policy, those that an evaluation on the host plays; None where
-        `stop` said so."""
+        """Episodes of every seed's policy, those that an evaluation on the host plays; None if
+        `stop` returned true."""
         if (episodes, purpose) not in self.streams:
             self.streams[episodes, purpose] = [
                 [

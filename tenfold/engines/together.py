@@ -1,10 +1,9 @@
-"""Learners that a device trains together: every launch makes the same number of rounds of each of
-them. One learner is a group of one.
+"""Learners that a GPU trains together: every launch plays the same number of rounds of each. One
+learner is a group of one. No Triton here.
 
-An engine that can do so is a `TogetherEngine`. What it adds is an algorithm's arrays on the device,
-a row for each learner (`Seeds`); the group knows when they go there and come back, how long a
-launch is, and what is worth asking only once for all: several learners that ask for the same after
-a launch cause one copy, or one evaluation.
+An engine that can do so is a `TogetherEngine`. An algorithm adds its arrays on the device, a row
+for each learner (`Seeds`). The group decides when they are copied and how long a launch is, and
+answers several learners that ask for the same after a launch by one copy or one evaluation.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,15 +30,15 @@ FEWEST, MOST_ROUNDS = 64, 4096  # of the first launch; of any
 
 
 class Seeds(Protocol):
-    """What the learners of a group hold, on a device."""
+    """The arrays of a group's learners on a device."""
 
     sums: Any  # [learners, statistics and count] as in the engines' `sums`, since they were taken
 
-    def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
-    def send(self, steps: list[int], rounds: list[int]) -> None: ...  # all that the host holds
-    def fetch(self) -> None: ...  # all of it comes back
+    def warm_up(self) -> None: ...  # compiles the kernels; no side effects
+    def send(self, steps: list[int], rounds: list[int]) -> None: ...  # host to device
+    def fetch(self) -> None: ...  # device to host
     def fetch_networks(self) -> None: ...  # parameters and the count of updates alone
-    def rounded(self, rounds: int) -> int: ...  # near so many, as are best made together
+    def rounded(self, rounds: int) -> int: ...  # the number near this one that is fastest
     def advance(self, rounds: int) -> None: ...  # one launch
     # of each learner the episodes that ended in the last launch; waits for it
     def finished(self) -> list[list[Episode]]: ...
@@ -50,11 +49,11 @@ class Seeds(Protocol):
 
 
 class Group:
-    """Learners and what they hold on a device. All are at the same step."""
+    """Learners and their arrays on a device. All are at the same step."""
 
     def __init__(self, learners: Sequence[Any], seeds: Seeds) -> None:
         self.learners, self.seeds = list(learners), seeds
-        self.sent = False  # whether the device's copy is what counts
+        self.sent = False  # whether the device's copy is the newer one
         self.launches = 0
         # the launches after which everything, networks and sums came back
         self.fetched = self.looked = self.summed = 0
@@ -74,7 +73,7 @@ class Group:
             raise Obstacle(f"its kernels cannot be compiled here ({reason})") from error
 
     def send(self) -> None:
-        """What the learners hold on the host, to the device, where it is not there."""
+        """Copies the learners' arrays to the device if it does not hold them."""
         if not self.sent:
             steps, rounds = zip(
                 *((learner.step, learner.rounds) for learner in self.learners), strict=True
@@ -83,8 +82,8 @@ class Group:
             self.sent = True
 
     def run(self, most: int) -> int:
-        """One launch of a few milliseconds, at most so many rounds of every learner; how many it
-        were."""
+        """Launches a few milliseconds, at most this many rounds of every learner; returns how
+        many."""
         self.send()
         count, start = max(1, min(most, self.seeds.rounded(self.at_once))), perf_counter()
         self.seeds.advance(count)
@@ -104,21 +103,20 @@ class Group:
         return ended
 
     def fetch_networks(self) -> None:
-        """For who acts or looks."""
+        """Copies parameters to the host, for acting there."""
         if self.looked < self.launches:
             self.looked = self.launches
             self.seeds.fetch_networks()
 
     def fetch(self) -> None:
-        """What the learners hold on the host becomes what it is on the device, before anything is
-        saved."""
+        """Copies the learners' arrays to the host, before a checkpoint."""
         with self.fetching:
             if self.fetched < self.launches:
                 self.seeds.fetch()
                 self.fetched = self.looked = self.launches
 
     def take_sums(self) -> None:
-        """The statistics, into the engines."""
+        """Adds the statistics to the engines' sums."""
         if self.summed < self.launches:
             self.summed = self.launches
             for learner, sums in zip(self.learners, self.seeds.sums.tolist(), strict=True):
@@ -134,8 +132,8 @@ class Group:
         how: str,
         stop: Callable[[], bool] = bool,
     ) -> Any:
-        """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`);
-        None where `stop` said so."""
+        """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`); None
+        if `stop` returned true."""
         request = (self.launches, episodes, limit, purpose, how)
         if self.judged[0] != request:
             self.send()
@@ -146,11 +144,11 @@ class Group:
         return self.judged[1][self.learners.index(learner)]
 
     def renew(self) -> None:
-        """The learners hold something else than the device does."""
+        """The host's copy is the newer one now."""
         self.sent, self.judged = False, (None, None)
 
     def dissolve(self) -> None:
-        """What it was made for has changed: the next round makes another."""
+        """Ends the group after settings changed: the next round makes another."""
         self.fetch()
         self.take_sums()
         for learner in self.learners:
@@ -158,8 +156,7 @@ class Group:
 
 
 class TogetherEngine:
-    """What such an engine has in front of the plain one. Its rounds are a group's; the stages of a
-    round are not to be had one by one."""
+    """Stands before the plain engine. Its rounds are a group's; a round has no separate stages."""
 
     whole_rounds, by_stages = True, False
     group: Group | None = None
@@ -185,7 +182,7 @@ class TogetherEngine:
 
     @classmethod
     def bytes_each(cls, learner: Any) -> int:
-        """What a learner takes on the device."""
+        """Memory of a learner on the device."""
         return own(cls.seeds_home).bytes_each(cls.seed_of(learner))
 
     def prepare(self, run: Any) -> None:
@@ -223,7 +220,7 @@ class TogetherEngine:
 
 
 def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
-    """What keeps such an engine from an agent with fully connected layers."""
+    """Why a resident engine does not fit an agent with fully connected layers."""
     hidden = agent.config.net.hidden
     if not runs_on_gpu(run.world):
         names = ", ".join(KINDS)

@@ -31,7 +31,7 @@ from tenfold.algorithms.kernels.dqn_resident_play import evaluate
 from tenfold.algorithms.kernels.dqn_resident_update import train
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.engines.resident import DeviceSeeds, Room, Seed
+from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
 from tenfold.engines.together import MOST_ROUNDS, PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
@@ -142,7 +142,7 @@ class ResidentSeeds(DeviceSeeds):
         return params
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: Shape) -> Room:
+    def sizes_of(cls, seed: Seed, shape: Shape) -> ArraySpecs:
         return {
             "counts": (np.dtype(np.int64), (6,)),
             "powers": (np.dtype(np.float64), (2,)),

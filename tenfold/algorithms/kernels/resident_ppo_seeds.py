@@ -12,31 +12,14 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.kernels import resident_ppo_arrays as r
+from tenfold.algorithms.kernels import resident_ppo_learn as learning
+from tenfold.algorithms.kernels import resident_ppo_play as acting
 from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
-from tenfold.algorithms.kernels.resident_ppo_learn import (
-    ORDERED,
-    apply,
-    close,
-    finish,
-    gradient,
-    reduce,
-    shuffle,
-    values,
-)
-from tenfold.algorithms.kernels.resident_ppo_play import (
-    evaluate,
-    greedy,
-    norm_scale,
-    norm_update,
-    play,
-    sampled,
-    show,
-)
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_fused import DRAWS
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
-from tenfold.engines.resident import DeviceSeeds, Room, Seed
+from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
 from tenfold.engines.together import PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
@@ -116,17 +99,8 @@ class ResidentPolicies(DeviceSeeds):
     """All seeds of a launch, some programs each."""
 
     Arrays, purposes = PPOArrays, DRAWS
-    of_memory = (
-        "mask",
-        "chosen",
-        "real",
-        "log_p",
-        "next_value",
-        "reward",
-        "discount",
-        "boundary",
-        "weight",
-    )
+    of_memory = ("mask", "chosen", "real", "log_p", "next_value")
+    of_memory += ("reward", "discount", "boundary", "weight")
 
     def __init__(
         self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32", of: int = 0
@@ -162,7 +136,7 @@ class ResidentPolicies(DeviceSeeds):
         return params
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: PPOShape) -> Room:
+    def sizes_of(cls, seed: Seed, shape: PPOShape) -> ArraySpecs:
         s, obs, t, b = shape, shape.task.obs, shape.horizon, shape.envs
         single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
         return {
@@ -220,7 +194,7 @@ class ResidentPolicies(DeviceSeeds):
             norms: list[Any] = [agent.norm for agent, _, _ in self.seeds]
             a.norm.copy_(torch.from_numpy(np.stack([norm.moments for norm in norms])))
             a.norm_count.copy_(torch.tensor([int(norm.count[0]) for norm in norms]))
-            self.launch(norm_scale, ())
+            self.launch(acting.norm_scale, ())
 
     def fetch(self) -> None:
         """Copies the seeds' arrays back to the host."""
@@ -295,11 +269,11 @@ class ResidentPolicies(DeviceSeeds):
         """Plays steps of a rollout. Running statistics count each before the next."""
         grid = (self.shape.blocks,)
         if not self.shape.normalizes:
-            self.launch(play, grid, count)
+            self.launch(acting.play, grid, count)
             return
         for _ in range(count):
-            self.launch(play, grid, 1)
-            self.launch(norm_update, ())
+            self.launch(acting.play, grid, 1)
+            self.launch(acting.norm_update, ())
 
     def find_values(self) -> None:
         """Computes the values of rows that have none yet."""
@@ -311,20 +285,20 @@ class ResidentPolicies(DeviceSeeds):
         """Values of the rows first … last − 1, and of what follows a full rollout."""
         s = self.shape
         if last == s.horizon:
-            self.launch(show, (s.blocks,))
+            self.launch(acting.show, (s.blocks,))
             last += 1
         groups = max(1, min(last - first, VALUING // (s.blocks * len(self.seeds))))
-        self.launch(values, (s.blocks, groups), first, last)
+        self.launch(learning.values, (s.blocks, groups), first, last)
 
     def learn(self) -> None:
         s = self.shape
-        self.launch(shuffle, (-(-s.horizon * s.envs // ORDERED.value), s.epochs))
-        self.launch(finish, (-(-s.envs // s.columns),))
+        self.launch(learning.shuffle, (-(-s.horizon * s.envs // learning.ORDERED.value), s.epochs))
+        self.launch(learning.finish, (-(-s.envs // s.columns),))
         for number in range(s.epochs * s.minibatches):
-            self.launch(gradient, (2 * s.splits,), number)
-            self.launch(reduce, (s.stretches,), number)
-            self.launch(apply, (s.stretches,), number)
-        self.launch(close, ())
+            self.launch(learning.gradient, (2 * s.splits,), number)
+            self.launch(learning.reduce, (s.stretches,), number)
+            self.launch(learning.apply, (s.stretches,), number)
+        self.launch(learning.close, ())
 
     def finished(self) -> list[list[Episode]]:
         """The episodes of each seed that ended since the last call, the latest of them where there
@@ -355,10 +329,12 @@ class ResidentPolicies(DeviceSeeds):
             raise no_option(where, one.agent.mask_form, empty[1] - 1)
 
     def launcher(self, how: str) -> Callable[..., None]:
-        shapes = (sampled if how == "sampled" else greedy, self.episodes, self.shape)
+        shapes = (acting.sampled if how == "sampled" else acting.greedy, self.episodes, self.shape)
 
         def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
-            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=WARPS)
+            acting.evaluate[grid](
+                self.arrays, episodes, count, steps, limit, *shapes, num_warps=WARPS
+            )
 
         return launch
 
