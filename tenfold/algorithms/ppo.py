@@ -4,7 +4,7 @@ engine is held to. From top to bottom: the agent (networks, acting, loss), then 
 Actions are any mixture of masked discrete components and numbers with one joint log-probability
 (`nets.action_distribution`). A policy with a memory learns from whole sequences (`nets.recurrent`);
 one without a memory has states of width 0. Settings are in `ppo_settings`, the learner in
-`ppo_learner`, evaluations and export in `ppo_policy`, rare options in `ppo_variants`.
+`ppo_learner`, evaluations and export in `ppo_policy`.
 """
 
 import copy
@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.agent import FlatAgent, Tensors
-from tenfold.algorithms.ppo_policy import PolicyInference
+from tenfold.algorithms.ppo_policy import PolicyInference, counterfactual_rows, old_outputs
 from tenfold.algorithms.ppo_settings import PPO
-from tenfold.algorithms.ppo_variants import ComponentRecord, counterfactual_rows, old_outputs
 from tenfold.config.options import value_at
 from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
@@ -209,6 +208,7 @@ class PlainPPO(AutogradEngine):
     """Acts into the rollout's current row; learns from a full rollout, epoch by epoch."""
 
     names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
+    components: Any = None  # statistics of reward components, where rewards come in some
 
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Environments) -> None:
         self.agent, self.rollout, self.envs = agent, rollout, envs
@@ -224,7 +224,6 @@ class PlainPPO(AutogradEngine):
         self.staging = Staging(agent.device)
         count, size = rollout.minibatches, rollout.order.size
         self.bounds = [size * part // count for part in range(count + 1)]
-        self.components = ComponentRecord(agent, rollout, envs) if envs.component_names else None
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations, stored in the rollout."""

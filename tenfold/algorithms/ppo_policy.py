@@ -1,4 +1,5 @@
-"""PPO's policy outside of learning: for users (`agent.act`), evaluations and exported files."""
+"""PPO's policy outside of its updates: for users (`agent.act`), evaluations and exported files; and
+what a learning phase on graphs or with counterfactual baselines computes from it beforehand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.algorithms.agent import mask_rows, numpy_of, refuse_empty, refuse_state
+from tenfold.algorithms.agent import Tensors, mask_rows, numpy_of, refuse_empty, refuse_state
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
@@ -15,8 +16,10 @@ from tenfold.core.protocols import Policy
 from tenfold.core.spaces import PolicyActions
 from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.nets.action_distribution import ActionDistribution, refusals_to_user
+from tenfold.ops import counterfactual
 from tenfold.ops.moments import RunningNorm
 
+OUTPUT_ROWS = 512  # of one forward pass over a rollout of graphs
 Draws = tuple[np.ndarray, np.ndarray]  # uniform [B, C], normal [B, D]
 
 
@@ -227,3 +230,40 @@ class TracedPolicy(nn.Module):
         if self.agent.config.squash:  # as `PPOAgent.bounded`
             real = self.low + (self.high - self.low) * 0.5 * (real.tanh() + 1)
         return (discrete, real, after) if self.state_size else (discrete, real)
+
+
+# what some learning phases need of the policy that acted
+
+
+@torch.no_grad()
+def old_outputs(agent: Any, rows: torch.Tensor) -> torch.Tensor:
+    """The network's output for all rows of a phase, before it learns."""
+    chunks = rows.split(OUTPUT_ROWS)
+    return torch.cat([agent.online(agent.to_net(chunk))[0] for chunk in chunks])
+
+
+@torch.no_grad()
+def counterfactual_rows(agent: Any, rows: Tensors, normalize: bool) -> Tensors:
+    """Advantage Q(s, a) − bᵢ and log-probability of each component [rows, C] under the acting
+    policy, of a whole phase (Foerster et al., 2018)."""
+    batch = {name: value.to(agent.device) for name, value in rows.items()}
+    batch["obs"] = agent.to_net(batch["obs"])
+    heads, online = agent.distribution.heads, agent.online
+    first, mask = online.critic.layers[0], batch.get("mask")
+    hidden = first(agent.with_action(batch))
+    logits = online.policy(online.scaled(batch["obs"]))
+    weight = first.weight[:, batch["obs"].shape[1] :]
+    values = counterfactual.counterfactual_values(
+        heads, hidden, weight, batch["chosen"], online.critic.rest
+    )
+    baselines = counterfactual.baselines(heads, logits, values, mask)
+    advantage = counterfactual.advantages(online.critic.rest(hidden).squeeze(-1), baselines)
+    if normalize:
+        weight = batch["weight"][:, None].expand_as(advantage)
+        if mask is not None:
+            weight = weight * heads.present(mask)  # absent components have no advantage
+        weight = weight / weight.sum().clamp(min=1)
+        mean = (weight * advantage).sum()
+        deviation = (weight * (advantage - mean).square()).sum().sqrt()
+        advantage = (advantage - mean) / (deviation + 1e-8)
+    return {"advantage": advantage, "log_p": heads.log_prob(logits, batch["chosen"], mask)}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from tenfold.ops.device import network, td
-from tenfold.ops.device.episodes import lane_numbers, load_state, rows_of, store_state
+from tenfold.ops.device.episodes import lane_numbers, load_lanes, rows_of, store_lanes
 from tenfold.ops.device.language import gpu_kernel
 
 # places in `params`; schedules take four
@@ -142,20 +142,20 @@ def arrays_of(a, seed, S: tl.constexpr):
 
 
 @gpu_kernel
-def load_lanes(a, S: tl.constexpr):
+def load_envs(a, S: tl.constexpr):
     lane = lane_numbers(S.envs, S.lanes)
     live = lane < S.envs
-    state = load_state(a.state, lane, live, S.task.states, S.state_width)
+    state, length, episode, ret, stream = load_lanes(a, lane, live, S)
     head = tl.load(a.head + lane, mask=live, other=0)
     return EnvState(
         lane,
         live,
-        tl.load(a.lane_stream + lane, mask=live, other=0),
+        stream,
         state,
         rows_of(S.task.observe(state), S.envs, S.lanes, S.net.pads[0], S.task.obs),
-        tl.load(a.length + lane, mask=live, other=0),
-        tl.load(a.episode + lane, mask=live, other=0),
-        tl.load(a.ret + lane, mask=live, other=0.0),
+        length,
+        episode,
+        ret,
         head,
         (head % S.length).to(tl.int32),
         tl.load(a.start + lane, mask=live, other=0),
@@ -163,12 +163,9 @@ def load_lanes(a, S: tl.constexpr):
 
 
 @gpu_kernel
-def store_lanes(a, lanes, S: tl.constexpr):
+def store_envs(a, lanes, S: tl.constexpr):
     lane, live = lanes.lane, lanes.live
-    store_state(a.state, lanes.state, lane, live, S.task.states, S.state_width)
-    tl.store(a.length + lane, lanes.length, mask=live)
-    tl.store(a.episode + lane, lanes.episode, mask=live)
-    tl.store(a.ret + lane, lanes.ret, mask=live)
+    store_lanes(a, lanes.state, lanes.length, lanes.episode, lanes.ret, lane, live, S)
     tl.store(a.head + lane, lanes.head, mask=live)
     tl.store(a.start + lane, lanes.start, mask=live)
 
@@ -190,12 +187,8 @@ def load_counts(a):
 
 @gpu_kernel
 def store_counts(a, counts):
-    tl.store(a.counts, counts.step)
-    tl.store(a.counts + 1, counts.rounds)
-    tl.store(a.counts + 2, counts.updates)
-    tl.store(a.counts + 3, counts.ready)
-    tl.store(a.counts + 4, counts.batches)
-    tl.store(a.counts + 5, counts.noted)
+    for i in tl.static_range(6):  # step … noted
+        tl.store(a.counts + i, counts[i])
     tl.store(a.powers, counts.power1)
     tl.store(a.powers + 1, counts.power2)
     tl.store(a.top, counts.top)

@@ -24,10 +24,10 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import (
     Nets,
     arrays_of,
     load_counts,
-    load_lanes,
+    load_envs,
     load_nets,
     store_counts,
-    store_lanes,
+    store_envs,
     store_nets,
 )
 from tenfold.algorithms.kernels.dqn_resident_play import (
@@ -285,7 +285,7 @@ def train(arrays, rounds, STEADY: tl.constexpr, S: tl.constexpr):
     """So many rounds of every seed, one program each. STEADY: every round is followed by one
     update; without a loop inside the loop a third fewer instructions do it."""
     a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
-    nets, lanes, counts = load_nets(a, S), load_lanes(a, S), load_counts(a)
+    nets, lanes, counts = load_nets(a, S), load_envs(a, S), load_counts(a)
     scale = tl.load(a.params + SCALE).to(tl.float32)
     nothing, before = tl.arange(0, S.rows) * 0.0, counts.updates
     sums = (nothing, nothing, nothing, 0.0, 0.0)
@@ -316,6 +316,6 @@ def train(arrays, rounds, STEADY: tl.constexpr, S: tl.constexpr):
             for _update in range(due):
                 nets, counts, sums = update(a, nets, counts, sums, most, S)
     store_nets(a, nets, S)
-    store_lanes(a, lanes, S)
+    store_envs(a, lanes, S)
     store_counts(a, counts)
     store_sums(a, sums, counts.updates - before, S)

@@ -1,8 +1,7 @@
-"""PPO of policies with a memory, compiled: one tower (layers, memory, linear layer) over sequences
-of rows forward and backward, a learning phase of them, and the slots of a fused round.
-
-Parameters lie in one buffer: deviations, policy, value; each tower's as layers, memory, linear
-layer. Policy and value take turns with one scratch, whose arrays begin with m_.
+"""PPO of recurrent policies, compiled: a tower (layers, memory, linear layer) over sequences forward
+and backward, a learning phase, and the slots of a fused round. Parameters lie in one buffer:
+deviations, policy, value; each tower's as layers, memory, linear layer. Policy and value take turns
+with one scratch, whose arrays begin with m_.
 """
 
 from typing import Any

@@ -18,11 +18,12 @@ from tenfold.algorithms.kernels.resident_ppo_arrays import (
 from tenfold.ops.device import network, policy
 from tenfold.ops.device.episodes import (
     LANES,
+    load_lanes,
     load_state,
     play_episodes,
     renewed,
     rows_of,
-    store_state,
+    store_lanes,
 )
 from tenfold.ops.device.language import gpu_kernel
 
@@ -148,11 +149,7 @@ def play(arrays, count, S: tl.constexpr):
     P: tl.constexpr = S.actions
     lane, live = lanes_of(S)
     layers, log_std = network.load(a.block + S.actions.reals, N), deviations(a, S)
-    state = load_state(a.state, lane, live, S.task.states, S.state_width)
-    length = tl.load(a.length + lane, mask=live, other=0)
-    episode = tl.load(a.episode + lane, mask=live, other=0)
-    ret = tl.load(a.ret + lane, mask=live, other=0.0)
-    stream = tl.load(a.lane_stream + lane, mask=live, other=0)
+    state, length, episode, ret, stream = load_lanes(a, lane, live, S)
     clock = a.clock + tl.program_id(0) * 2
     row, rounds, noted = tl.load(clock), tl.load(clock + 1), tl.load(a.noted + tl.program_id(0))
     coins, normals = tl.load(a.streams + COINS), tl.load(a.streams + NORMALS)
@@ -182,10 +179,7 @@ def play(arrays, count, S: tl.constexpr):
             noted = note_ended(a, ended, rounds, lane, ret, length, noted, S)
             state = renewed(ended, S.task.begin(stream, episode), state, S.task.states)
         length, ret = tl.where(ended, 0, length), tl.where(ended, 0.0, ret)
-    store_state(a.state, state, lane, live, S.task.states, S.state_width)
-    tl.store(a.length + lane, length, mask=live)
-    tl.store(a.episode + lane, episode, mask=live)
-    tl.store(a.ret + lane, ret, mask=live)
+    store_lanes(a, state, length, episode, ret, lane, live, S)
     tl.store(clock, row)
     tl.store(clock + 1, rounds)
     tl.store(a.noted + tl.program_id(0), noted)

@@ -122,6 +122,26 @@ def store_state(states, state, lane, live, STATES: tl.constexpr, WIDTH: tl.const
 
 
 @gpu_kernel
+def load_lanes(a, lane, live, S: tl.constexpr):
+    """Of lanes of a seed's arrays: (state, steps, number and return of the episode, stream)."""
+    return (
+        load_state(a.state, lane, live, S.task.states, S.state_width),
+        tl.load(a.length + lane, mask=live, other=0),
+        tl.load(a.episode + lane, mask=live, other=0),
+        tl.load(a.ret + lane, mask=live, other=0.0),
+        tl.load(a.lane_stream + lane, mask=live, other=0),
+    )
+
+
+@gpu_kernel
+def store_lanes(a, state, length, episode, ret, lane, live, S: tl.constexpr):
+    store_state(a.state, state, lane, live, S.task.states, S.state_width)
+    tl.store(a.length + lane, length, mask=live)
+    tl.store(a.episode + lane, episode, mask=live)
+    tl.store(a.ret + lane, ret, mask=live)
+
+
+@gpu_kernel
 def load_action(actions, lane, live, TASK: tl.constexpr):
     """What `advance` takes, of rows [lanes, numbers]."""
     if TASK.numbers == 1:
