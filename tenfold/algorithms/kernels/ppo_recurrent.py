@@ -1,4 +1,4 @@
-"""PPO of recurrent policies, compiled: a tower (layers, memory, linear layer) over sequences forward
+"""PPO of recurrent policies, compiled: a tower (layers, memory, linear layer) on sequences forward
 and backward, a learning phase, and the slots of a fused round. Parameters lie in one buffer:
 deviations, policy, value; each tower's as layers, memory, linear layer. Policy and value take turns
 with one scratch, whose arrays begin with m_.
