@@ -202,11 +202,11 @@ def weighted_sum(
     """What paths are worth, [M, B], from their information [M, B], the states [M, N, B, H, D] that
     they lead to and their actions [M, B, H, A]."""
     members, _, samples, _, size = states.shape
-    place = np.broadcast_to(objective.goals, (members, size)).reshape(members, 1, 1, 1, size)
+    goals = np.broadcast_to(objective.goals, (members, size)).reshape(members, 1, 1, 1, size)
     worth_of_paths = (
         objective.information * gain
         + objective.disagreement * states.var(1).sum(-1).mean(-1)
-        - objective.goal * np.square(states - place).sum(-1).mean((1, 3))
+        - objective.goal * np.square(states - goals).sum(-1).mean((1, 3))
         - objective.cost * np.square(actions.astype(np.float64)).mean((2, 3))
     )
     for m in range(members if objective.novelty else 0):

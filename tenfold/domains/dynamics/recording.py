@@ -102,14 +102,14 @@ class Recording:
                 "dynamics are learned from rows that follow each other: rows of one recording "
                 "are one episode."
             )
-        pieces = range(min(VALIDATION_LENGTH, max(lengths)), LEAST - 1, -1)
-        counts = {piece: pieces_taken(lengths, piece) for piece in pieces}
+        tried = range(min(VALIDATION_LENGTH, max(lengths)), LEAST - 1, -1)
+        counts = {piece: pieces_taken(lengths, piece) for piece in tried}
         off = {
             piece: max(abs(sum(count) * piece / sum(lengths) - SHARE) - SLACK, 0)
             for piece, count in counts.items()
         }
         # long, but two of them
-        piece = min(pieces, key=lambda piece: (off[piece], sum(counts[piece]) < 2), default=0)
+        piece = min(tried, key=lambda piece: (off[piece], sum(counts[piece]) < 2), default=0)
         count = counts.get(piece, [0] * len(lengths))
         cuts = [length - n * piece for length, n in zip(lengths, count, strict=True)]
         kept = [(y[:cut], a[:cut]) for (y, a), cut in zip(episodes, cuts, strict=True) if cut > 1]
