@@ -23,7 +23,7 @@ from tenfold.core.errors import CheckpointError, UserError
 from tenfold.core.system import machine_card, versions
 from tenfold.domains.durotaxis.evaluation import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
-from tenfold.domains.dynamics.recording_source import of_run
+from tenfold.domains.dynamics.recording import of_run
 from tenfold.domains.jobshop.tables import sections as shop_sections
 from tenfold.evaluation.evaluate import much_better_checkpoint
 from tenfold.runs.checkpoint import Checkpoints

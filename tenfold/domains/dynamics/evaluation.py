@@ -16,7 +16,7 @@ from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.learned import learned_row
 from tenfold.domains.dynamics.model_metrics import ModelMetrics, columns, evaluate_model
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
-from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.recording import recalled
 from tenfold.domains.dynamics.validation import Recordings, random_recordings
 from tenfold.runs.charts import Curve
 from tenfold.runs.file_schema import FieldKind, misfit

@@ -16,8 +16,7 @@ from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.recording import Recording, require_counts
-from tenfold.domains.dynamics.recording_source import recalled, source_of
+from tenfold.domains.dynamics.recording import Recording, recalled, require_counts, source_of
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.scalar import ScalarEnvironments
 

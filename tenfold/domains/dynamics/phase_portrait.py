@@ -12,10 +12,10 @@ import numpy as np
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.learned import Estimate, FixedPoint, eigenvalue_words
-from tenfold.domains.dynamics.offline import kept_notes, search_chart
+from tenfold.domains.dynamics.offline import NOTES_FILE, LatentSearch
 from tenfold.domains.dynamics.validation import GRID, Recordings, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
-from tenfold.runs.file_schema import TEXT, WHOLE, Schema
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, filled, misfit, parsed
 from tenfold.runs.page import Section, charts, folded, grid, image, paragraph
 from tenfold.runs.storage import Arrays, read_arrays, write_arrays
 
@@ -26,6 +26,15 @@ PANELS = {"true": "true field", "learned": "learned field", "information": "info
 LONG = 12  # lines of a table: longer ones are folded
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 POINT = ("kind", "point", "eigenvalues in continuous time", "of steps", "models that have it")
+
+SEARCH: dict[str, Any] = {
+    "tried": filled(WHOLE),
+    "r2": filled(NUMBER),
+    "error": filled(NUMBER),
+    "chosen": WHOLE,
+    "steps": WHOLE,
+    "pieces": WHOLE,
+}
 
 
 # its arrays
@@ -231,6 +240,36 @@ def spike_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
         bps = [row["session_bps"][k] for row in fits]
         lines.append(Line(f"of what comes, session {k}", steps, bps, None, 2 + k, THIN))
     return [Chart("bits per spike (0: mean rates)", lines, counted, small=True)]
+
+
+def kept_notes(path: Path) -> tuple[list[str], LatentSearch | None]:
+    """The notes in a run's folder; nothing where the file does not exist or is damaged."""
+    try:
+        content = parsed((path / NOTES_FILE).read_text())
+    except (OSError, ValueError):
+        return [], None
+    if misfit(content, {"notes": [TEXT]}):
+        return [], None
+    notes, latent = content["notes"], content.get("latent")
+    lists = ("tried", "r2", "error")
+    if misfit(latent, SEARCH) or len({len(latent[name]) for name in lists}) > 1:
+        return notes, None
+    sizes, r2, error = (tuple(latent[name]) for name in lists)
+    return notes, LatentSearch(
+        sizes, r2, error, latent["chosen"], latent["steps"], latent["pieces"]
+    )
+
+
+def search_chart(search: LatentSearch) -> Chart:
+    """R² over sizes with one standard error on each side."""
+    r2, error = np.array(search.r2), np.array(search.error)
+    line = Line(
+        "R² on pieces held back ± its error", search.tried, r2, (r2 - error, r2 + error), 0, "dots"
+    )
+    best = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
+    mark = Line("taken", [search.chosen], np.array([best]), None, 3, "dots")
+    axis = "numbers of the hidden state"
+    return Chart("R² over the size of the state", [line, mark], axis, small=True)
 
 
 # what was learned, as tables

@@ -14,6 +14,7 @@ MATLAB: rows are steps, observations [T, Y] or [E, T, Y]. A cell array with a ma
 each cell is a list of episodes; a field of a struct is named `struct.field`, and a field of a
 struct array is a list of episodes too. Sparse matrices are filled in."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tenfold.domains.dynamics.recording_table import (
     listed,
     one_line,
 )
+from tenfold.runs.storage import writing
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 OFFSETS = (0, 512, 1024, 2048)  # where an HDF5 file may begin; MATLAB's head takes 512 bytes
@@ -120,6 +122,25 @@ def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
         else:
             readers = hdf5_readers(path, file)
         return choose(table_of(path, readers, selection), selection)
+
+
+def save_frame(arrays: EpisodeArrays, folder: Path) -> Path:
+    """Writes a frame's episodes to an NPZ file below the folder of runs, named after its
+    content."""
+    rows = {
+        "observations": np.concatenate(arrays.y) if arrays.y else np.zeros((0, 1)),
+        "episode": np.repeat(np.arange(len(arrays.y)), [len(y) for y in arrays.y]),
+    }
+    if arrays.a and arrays.a[0].shape[1]:
+        rows["actions"] = np.concatenate(arrays.a)
+    if arrays.time is not None:
+        rows["time"] = np.concatenate(arrays.time)
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in rows.values()))
+    path = folder / "recordings" / f"frame-{digest.hexdigest()[:16]}.npz"
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **rows)  # pyright: ignore[reportArgumentType]
+    return path
 
 
 # arrays of HDF5

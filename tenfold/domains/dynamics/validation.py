@@ -16,8 +16,7 @@ from tenfold.core.errors import FAULTS, ConfigError, EnvironmentFault, described
 from tenfold.core.random import Purpose, bits, key, uniform
 from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.fields import Field, FieldState
-from tenfold.domains.dynamics.recording import VALIDATION_LENGTH
-from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.recording import VALIDATION_LENGTH, recalled
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env
 

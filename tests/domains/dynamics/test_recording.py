@@ -15,8 +15,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.learner import RecordingLearner
-from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.recording_source import source_of
+from tenfold.domains.dynamics.recording import Recording, read_recording, source_of
 from tenfold.domains.dynamics.recording_table import Selection
 from tenfold.domains.dynamics.validation import random_recordings
 

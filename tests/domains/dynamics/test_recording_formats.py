@@ -15,10 +15,9 @@ from scipy.sparse import csc_matrix
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.domains.dynamics.recording import Recording, read_recording
+from tenfold.domains.dynamics.recording import Recording, read_recording, recalled
 from tenfold.domains.dynamics.recording_formats import read_parts
 from tenfold.domains.dynamics.recording_nwb import Series, SpikeUnits, binned, joined_spans
-from tenfold.domains.dynamics.recording_source import recalled
 from tenfold.domains.dynamics.recording_table import Selection, read_frame
 
 TINY = {"steps": 3, "eval_every": 3, "agent": {"length": 10}}

@@ -19,8 +19,7 @@ from tenfold.domains.dynamics.coordinates import STEP, Units, channels_of
 from tenfold.domains.dynamics.evaluation import shortfall
 from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
 from tenfold.domains.dynamics.model_metrics import ModelMetrics, evaluate_model
-from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.recording_source import recalled, recording_id
+from tenfold.domains.dynamics.recording import Recording, read_recording, recalled, recording_id
 from tenfold.domains.dynamics.validation import random_recordings
 
 MODEL: dict[str, Any] = {"hidden": (), "samples": 1, "grid": 4, "ensemble": 2}
@@ -61,7 +60,9 @@ def fitted(
         lr=1e-2,
     )
     place = RecordingLearner(
-        Run(env=recording_id(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
+        Run(
+            env=recording_id([path / "data.npz"], read_recording(path / "data.npz")), agent=settings
+        )
     )
     for _ in range(12):
         place.round()
@@ -119,7 +120,7 @@ def test_what_a_fit_chooses_lies_within_the_actions_that_were_recorded(tmp_path:
 def test_a_run_on_recordings_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     y, a = spiral(20)
     np.savez(tmp_path / "data.npz", observations=y, actions=a, dt=0.1)
-    name = recording_id(tmp_path / "data.npz", read_recording(tmp_path / "data.npz"))
+    name = recording_id([tmp_path / "data.npz"], read_recording(tmp_path / "data.npz"))
     assert recalled(name).steps == 20
     with pytest.raises(
         UserError,

@@ -8,8 +8,8 @@ import pytest
 
 import tenfold as ten
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.clock import by_parabolas, clock_of, moved, on_clock
 from tenfold.domains.dynamics.recording import Recording, read_recording
+from tenfold.domains.dynamics.recording_checks import by_parabolas, clock_of, moved, on_clock
 
 NAN = float("nan")
 
