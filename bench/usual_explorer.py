@@ -59,7 +59,7 @@ class UsualExplorer(ExplorerAgent):
         self.belief.mean, self.belief.variance = mean, variance
 
     @torch.no_grad()
-    def remember(self, action: np.ndarray) -> None:
+    def record_step(self, action: np.ndarray) -> None:
         now = {
             "y": torch.from_numpy(self.last_obs[0]).float(),
             "a": torch.from_numpy(action[0]),
@@ -83,7 +83,7 @@ class UsualExplorer(ExplorerAgent):
         if self.config.planner.policy != "active" or step < self.config.learning_starts:
             return super().choose(step)
         action = self.search()
-        self.remember(action)
+        self.record_step(action)
         return action
 
     @torch.no_grad()

@@ -36,7 +36,7 @@ from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.prediction_error import (
     Record,
     covariance,
-    filtered,
+    filter_sensitivities,
     first_belief,
     with_first_shares,
 )
@@ -146,7 +146,7 @@ def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.n
         part = slice(start, start + BLOCK)
         z, counted = record.z[start : start + BLOCK + 1], record.whole[part]
         near = record._replace(scale=record.scale[start : start + BLOCK + 1])
-        _, surprise, by, carried = filtered(
+        _, surprise, by, carried = filter_sensitivities(
             z, record.a[part], counted, fit.coefficients, fit.gain, *near.filter, carried
         )
         rows = (root.T @ by[counted]).reshape(-1, count)
@@ -159,7 +159,9 @@ def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.n
     return gram, slope
 
 
-def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+def bootstrap_coefficients(
+    record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray
+) -> np.ndarray:
     """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
     quadratic around the fit, one small system for each model."""
     theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
@@ -171,7 +173,7 @@ def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray)
     return (theta + step)[:, : fit.coefficients.size].reshape(-1, *fit.coefficients.shape)
 
 
-def predicting(
+def minimise_prediction_error(
     record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
@@ -187,11 +189,11 @@ def predicting(
         return best.coefficients[None], squares[None], best.gain
     every = np.zeros((len(weights), len(record.a)))
     every[:, record.whole] = weights
-    models = resampled(record, best, every, penalty)
+    models = bootstrap_coefficients(record, best, every, penalty)
     return models, np.repeat(squares[None], len(weights), 0), best.gain
 
 
-def of_readings(record: Record, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def noise_of_readings(record: Record, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of coefficients [D, P + A] that were fitted to other readings than the record's: the squares
     that they leave of these, [D], and the share of their surprises that is error, [D, D]."""
     gain = np.zeros((len(coefficients), len(coefficients)))
@@ -256,7 +258,7 @@ def bootstrap(seed: int, models: int, rows: int) -> np.ndarray:
     )
 
 
-def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def lag_one_correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Of each step's surprise [T, D] with the one before it in the same episode, [D]."""
     both = (whole[:-1] & whole[1:])[:, None]
     along, squares = (
@@ -278,7 +280,7 @@ def fit_steps(record: Record, x: np.ndarray, start: np.ndarray, weight: np.ndarr
     return ridge(x[record.whole], (record.z[1:] - start)[record.whole], weight, penalty)
 
 
-def alternate(dynamics: Dynamics, record: Record) -> tuple[np.ndarray, np.ndarray]:
+def fit_with_beliefs(dynamics: Dynamics, record: Record) -> tuple[np.ndarray, np.ndarray]:
     """Beliefs before the steps [T, D], and the share [D] of a surprise that is error, by turns of
     fit and share; each episode's first reading is believed."""
     z, whole = record.z, record.whole
@@ -288,7 +290,7 @@ def alternate(dynamics: Dynamics, record: Record) -> tuple[np.ndarray, np.ndarra
     for _ in range(ROUNDS):
         plain = fit_steps(record, step_inputs(dynamics, start, record.a), start, one)[0]
         before = record.follow(plain, np.diag(error))[1]
-        next_error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
+        next_error = np.clip(error - lag_one_correlation(before, whole), 0, MOST_ERROR)
         belief, surprise = record.follow(plain, np.diag(next_error))
         # nor where it is not a number
         if not np.abs(surprise[whole]).max() <= RUNAWAY * np.abs(before[whole]).max():
@@ -310,12 +312,13 @@ def refit(
 ) -> None:
     """Fits one member's dynamics to consecutive states z [T + 1, D], read with these variances,
     under actions a [T, A]; `whole` [T] is False where the next state belongs to another episode.
-    Where readings are made of several observations, to states `alone` [T + 1, D] that are read from
-    one each, NaN where that cannot be (`read_alone`); noise and share are those of z all the same.
+    Where readings depend on several observations, the fit is to states `alone` [T + 1, D] that
+    depend on one each, NaN where that cannot be (`single_observation_states`); noise and share are
+    those of z.
 
-    The noise is what is left, and the variance of both ends of a step: the bound compares a step
-    with all that z may be. The means of a hesitant encoder alone would make it too small, and the
-    bound would bend the encoder to the model.
+    The noise is the variance of the residuals plus that of both ends of a step, since the bound
+    compares a step with the whole posterior of z. From posterior means alone it would be too small,
+    and the bound would bend the encoder to the model.
     """
     readings, steps = z, whole
     if alone is not None:
@@ -327,20 +330,20 @@ def refit(
     axis = dynamics.axis.double().cpu().numpy() if dynamics.kind == "rbf" else np.zeros(0)
     a, none, middle = np.asarray(a, np.float64), np.zeros_like(z), np.zeros(z.shape[1])
     record = Record(z, a, whole, axis, float(dynamics.width), none, middle, noise)
-    start, error = alternate(dynamics, record)
+    start, error = fit_with_beliefs(dynamics, record)
     x, weights = (
         step_inputs(dynamics, start, a),
         bootstrap(seed, dynamics.models, int(whole.sum())),
     )
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
         plain = fit_steps(record, x, start, np.ones((1, weights.shape[1])))[0]
-        fitted, left, share = predicting(record, plain, error, weights)
+        fitted, left, share = minimise_prediction_error(record, plain, error, weights)
     else:
         share, fitted = np.diag(error), fit_steps(record, x, start, weights)
         moved = (z[1:] - start)[whole]
         left = np.square(moved - x[whole] @ fitted.transpose(0, 2, 1)).mean(1)  # [N, D]
     if alone is not None:
-        squares, share = of_readings(record._replace(z=readings, whole=steps), fitted.mean(0))
+        squares, share = noise_of_readings(record._replace(z=readings, whole=steps), fitted.mean(0))
         left = np.repeat(squares[None], len(fitted), 0)
     left += (variance[:-1] + variance[1:])[steps].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)

@@ -27,14 +27,14 @@ from tenfold.core.protocols import Callback
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.belief import forecasts
 from tenfold.domains.dynamics.config import Explorer, LatentModel
-from tenfold.domains.dynamics.learner import make_agent, put_into
-from tenfold.domains.dynamics.missing import unread
+from tenfold.domains.dynamics.learner import fill_window, make_agent
+from tenfold.domains.dynamics.missing import all_missing
 from tenfold.domains.dynamics.recording import (
     Recording,
+    open_recording,
+    parse_recording_id,
     pooled,
-    recorded,
     recording_id,
-    source_of,
 )
 from tenfold.domains.dynamics.recording_checks import are_counts
 from tenfold.domains.dynamics.recording_formats import save_frame
@@ -42,7 +42,7 @@ from tenfold.domains.dynamics.recording_table import (
     EVERYTHING,
     Selection,
     is_frame,
-    listed,
+    list_names,
     read_frame,
 )
 from tenfold.runs.storage import replace_file
@@ -104,7 +104,7 @@ def fit(
         raise ConfigError("bin", f"= {show(bin)} is no width: give one above 0, such as 0.02.")
     selection = Selection(names_in(observations), names_in(actions), width)
     source = fit_input(file, shared, out, selection)
-    sessions = [recorded(path, step, source.selection) for path in source.paths]
+    sessions = [open_recording(path, step, source.selection) for path in source.paths]
     recording = pooled(source.paths, sessions) if shared else sessions[0]
     report_reading(source, sessions)
     run = run_on(source, recording, sessions, settings or {})
@@ -127,7 +127,7 @@ def report_reading(source: FitInput, sessions: Sequence[Recording]) -> None:
     """Prints what was left out of the files, and their notes."""
     left_out = [*source.left_out, *(name for session in sessions for name in session.left_out)]
     if left_out:
-        names = listed(list(dict.fromkeys(left_out)))
+        names = list_names(list(dict.fromkeys(left_out)))
         say(f"{source.label} also holds what is left out: {names}")
     for path, session in zip(source.paths, sessions, strict=True):
         for note in session.notes:
@@ -301,9 +301,9 @@ def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -
     """R² of each piece y [E, T, Y] under actions a [E, T, A], mean over horizons, by a model that
     was trained on other steps."""
     bound = np.ones(kept.sizes[1], np.float32)
-    sessions = source_of(run.env).sessions
+    sessions = parse_recording_id(run.env).sessions
     agent = make_agent(run, kept.sizes[0], -bound, bound, kept.dt, sessions)
-    put_into(agent, kept)
+    fill_window(agent, kept)
     for step in range(1, steps + 1):
         agent.train_step()
         if agent.refit_due(step):
@@ -320,7 +320,7 @@ def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
     inside = inner[0].cpu().double().numpy()
     starts = y.shape[1] - ahead
     following = np.stack([inside[:, k : k + starts] for k in range(1, ahead + 1)], 2)
-    observed = ~np.isnan(following) & ~unread(inside[:, :starts])[:, :, None, None]
+    observed = ~np.isnan(following) & ~all_missing(inside[:, :starts])[:, :, None, None]
     known = np.where(observed, following, 0.0)
     mean = known.sum((0, 1, 2)) / np.maximum(observed.sum((0, 1, 2)), 1)
     error, spread = (

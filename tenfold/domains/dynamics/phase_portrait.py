@@ -101,7 +101,7 @@ def sections(path: Path, fits: list[dict[str, Any]], counted: str) -> list[Secti
         arrays, note = read_arrays(path / FILE, schema=NOTE)
         if drawable(arrays):
             body += image(draw_fields(arrays, note), "true and learned field")
-        numbers = learned_section(note.get("learned", []), whose_member(note))
+        numbers = learned_section(note.get("learned", []), member_prefix(note))
     if fits:
         body += charts(fit_charts(fits, counted))
     portrait = [Section("What was identified", body)] if body else []
@@ -160,7 +160,7 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
             xlabel="z₁",
             ylabel="z₂",
         )
-    title = f"{whose_member(note)}{where('true' in arrays)}"
+    title = f"{member_prefix(note)}{coordinates_label('true' in arrays)}"
     figure.suptitle(title, fontsize=10)
     add_legend(figure, *every)
     return as_png(figure)
@@ -191,13 +191,13 @@ def draw_visited(axes: Any, name: str, visited: np.ndarray) -> None:
     axes.plot([], [], ".", color=colour, markeredgecolor="0.5", markersize=6, label=label)
 
 
-def whose_member(note: dict[str, Any]) -> str:
+def member_prefix(note: dict[str, Any]) -> str:
     """A prefix for results of the first of several members."""
     several = note.get("members", 1) > 1
     return f"seed {note.get('seed', 0)}, the first of {note['members']}: " if several else ""
 
 
-def where(true: bool) -> str:
+def coordinates_label(true: bool) -> str:
     return "in true coordinates" if true else "in the model's own coordinates"
 
 
@@ -286,16 +286,16 @@ def learned_tables(agent: ExplorerAgent) -> list[dict[str, Any]]:
         return answer[0] if agent.members > 1 else answer
 
     points = [point_line(point) for point in first(agent.fixed_points(true))]
-    title = f"Fixed points without action, {where(true)}"
+    title = f"Fixed points without action, {coordinates_label(true)}"
     tables = [table(title, POINT, points)] if points else []
     pushed = first(agent.input_matrix(true))
     if pushed.mean.size:
-        title = f"Input matrix: what a unit of each action adds to dz/dt, {where(true)}"
+        title = f"Input matrix: what a unit of each action adds to dz/dt, {coordinates_label(true)}"
         tables.append(matrix(title, "z", "a", pushed))
     if agent.online.decoder.layers:  # else the state is what is observed
         rows = agent.window.obs[0, agent.window.rows()]
         rows = rows[~np.isnan(rows).any(-1)]
-        title = f"Loadings: how each channel follows the state, {where(False)}"
+        title = f"Loadings: how each channel follows the state, {coordinates_label(False)}"
         with contextlib.suppress(UserError):  # a decoder that has none
             loadings = first(agent.loadings(rows if len(rows) else None))
             tables.append(matrix(title, "y", "z", loadings))

@@ -129,7 +129,7 @@ class Planning:
             return score_of(self.objective, drift_of(self.dynamics), self.information, z)
         return partial(network_worth, self.objective, self.dynamics, self.information.known(), z)
 
-    def aim(self, maps: list[Alignment]) -> None:
+    def set_goals(self, maps: list[Alignment]) -> None:
         """The goal of the settings, which is in the coordinates that these lead to, of each
         member."""
         if not self.idle and self.objective.goal:

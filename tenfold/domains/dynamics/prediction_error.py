@@ -34,7 +34,7 @@ SETTLES = 100  # readings after which a share is the steady one
 FIRST_PRIOR = 4  # first readings that are added, as far apart as all readings are
 
 
-def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+def filter_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """One step, one number of state, no actions, a grid or none, breaks, and a derivative that is
     carried in."""
     for rows, size, grid, actions in ((1, 1, 3, 1), (2, 2, 0, 2), (9, 1, 0, 0), (25, 3, 2, 1)):
@@ -54,7 +54,9 @@ def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         )
 
 
-def filtered_reference(z, a, whole, coefficients, gain, axis, width, scale, middle, carried):
+def filter_sensitivities_reference(
+    z, a, whole, coefficients, gain, axis, width, scale, middle, carried
+):
     """The recursion as it is written, differentiated by autograd."""
     z, a, scale, middle, carried = (
         torch.from_numpy(np.array(part)) for part in (z, a, scale, middle, carried)
@@ -127,7 +129,7 @@ def step_slope(b, axis, width, coefficients, x, slope):
 
 
 @kernel
-def surprise_of(reading, b, a, coefficients, axis, width, bells, x, surprise):
+def innovation_of(reading, b, a, coefficients, axis, width, bells, x, surprise):
     """What a reading has more than was predicted from the belief b under the action a, into
     `surprise` [D]; features and action into x."""
     x[features_at(b, axis, width, bells, x) :] = a
@@ -138,9 +140,9 @@ def surprise_of(reading, b, a, coefficients, axis, width, bells, x, surprise):
         surprise[d] = reading[d] - b[d] - moved
 
 
-@pair(filtered_reference, filtered_examples, rtol=1e-8, atol=1e-9)
+@pair(filter_sensitivities_reference, filter_examples, rtol=1e-8, atol=1e-9)
 @kernel
-def filtered(z, a, whole, coefficients, gain, axis, width, scale, middle, carried):
+def filter_sensitivities(z, a, whole, coefficients, gain, axis, width, scale, middle, carried):
     """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
     derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
     is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
@@ -154,7 +156,7 @@ def filtered(z, a, whole, coefficients, gain, axis, width, scale, middle, carrie
     belief[0] = carried[:, 0]
     before = carried[:, 1:].copy()
     for t in range(steps):
-        surprise_of(z[t + 1], belief[t], a[t], coefficients, axis, width, bells, x, surprise[t])
+        innovation_of(z[t + 1], belief[t], a[t], coefficients, axis, width, bells, x, surprise[t])
         step_slope(belief[t], axis, width, coefficients, x, jacobian)
         for d in range(size):
             for c in range(size):
@@ -189,7 +191,8 @@ def filtered(z, a, whole, coefficients, gain, axis, width, scale, middle, carrie
 def first_belief(
     z: np.ndarray, gain: np.ndarray, scale: np.ndarray, middle: np.ndarray, coefficients: int
 ) -> np.ndarray:
-    """After the first reading z [D] of all, beside its derivative: as `filtered` carries it on."""
+    """The belief after the first reading z [D] of all beside its derivative, as
+    `filter_sensitivities` takes it."""
     size = len(z)
     start = np.zeros((size, 1 + coefficients + size * size))
     away = scale * (z - middle)
@@ -200,21 +203,21 @@ def first_belief(
     return start
 
 
-def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for *arguments, _carried in filtered_examples(rng, dtype):
+def filter_states_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for *arguments, _carried in filter_examples(rng, dtype):
         yield tuple(arguments)
 
 
-def followed_reference(z, a, whole, coefficients, gain, axis, width, scale, middle):
-    """`filtered` without its derivatives, from the first reading."""
+def filter_states_reference(z, a, whole, coefficients, gain, axis, width, scale, middle):
+    """`filter_sensitivities` without its derivatives, from the first reading."""
     start = first_belief(z[0], gain, scale[0], middle, coefficients.size)
     arguments = z, a, whole, coefficients, gain, axis, width, scale, middle, start
-    return filtered_reference(*arguments)[:2]
+    return filter_sensitivities_reference(*arguments)[:2]
 
 
-@pair(followed_reference, followed_examples, rtol=1e-9, atol=1e-12)
+@pair(filter_states_reference, filter_states_examples, rtol=1e-9, atol=1e-12)
 @kernel
-def followed(z, a, whole, coefficients, gain, axis, width, scale, middle):
+def filter_states(z, a, whole, coefficients, gain, axis, width, scale, middle):
     """Beliefs [T + 1, D] and surprises [T, D] alone, from the first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
@@ -224,7 +227,7 @@ def followed(z, a, whole, coefficients, gain, axis, width, scale, middle):
         for c in range(size):
             belief[0, d] -= gain[d, c] * scale[0, c] * (z[0, c] - middle[c])
     for t in range(steps):
-        surprise_of(z[t + 1], belief[t], a[t], coefficients, axis, width, bells, x, surprise[t])
+        innovation_of(z[t + 1], belief[t], a[t], coefficients, axis, width, bells, x, surprise[t])
         for d in range(size):
             belief[t + 1, d] = z[t + 1, d]
             for c in range(size):
@@ -254,12 +257,12 @@ class Record(NamedTuple):
 
     @property
     def filter(self) -> tuple[Any, ...]:
-        """What `filtered` and `followed` take behind coefficients and gain."""
+        """What `filter_sensitivities` and `filter_states` take behind coefficients and gain."""
         return self.axis, self.width, self.scale, self.middle
 
     def follow(self, coefficients: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Beliefs [T + 1, D] and surprises [T, D]."""
-        return followed(self.z, self.a, self.whole, coefficients, gain, *self.filter)
+        return filter_states(self.z, self.a, self.whole, coefficients, gain, *self.filter)
 
 
 def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
@@ -269,7 +272,7 @@ def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
     return (counted.T @ counted + expected) / (len(counted) + rows)
 
 
-def begin_steps(whole: np.ndarray) -> np.ndarray:
+def episode_ages(whole: np.ndarray) -> np.ndarray:
     """How many readings of its episode came before each one, [T + 1]."""
     rows = np.arange(len(whole) + 1)
     begins = np.concatenate(([True], ~whole))
@@ -290,7 +293,7 @@ def with_first_shares(record: Record, gain: np.ndarray, surprise: np.ndarray) ->
     the gain is near 1, and go along with the steps from there: trials of 40 steps of a rotation
     behind counts faded half as fast again as the true one.
     """
-    age, z = begin_steps(record.whole), record.z
+    age, z = episode_ages(record.whole), record.z
     usual, spread = z.mean(0), z.var(0)
     first = z[:-1][(age[:-1] == 0) & record.whole]
     rows = len(first) + FIRST_PRIOR

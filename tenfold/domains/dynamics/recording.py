@@ -13,8 +13,8 @@ import numpy as np
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import RECORDING, is_recording
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.missing import never_changes, widened
-from tenfold.domains.dynamics.recording_checks import SAME, Episode, checked, require_none
+from tenfold.domains.dynamics.missing import embed_channels, is_constant
+from tenfold.domains.dynamics.recording_checks import SAME, Episode, check_recording, require_none
 from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
 from tenfold.domains.dynamics.recording_table import EVERYTHING, Selection
 from tenfold.envs.arguments import split_name
@@ -102,7 +102,7 @@ class Recording:
                 "are one episode."
             )
         tried = range(min(VALIDATION_LENGTH, max(lengths)), LEAST - 1, -1)
-        counts = {piece: pieces_taken(lengths, piece) for piece in tried}
+        counts = {piece: held_out_pieces(lengths, piece) for piece in tried}
         off = {
             piece: max(abs(sum(count) * piece / sum(lengths) - SHARE) - SLACK, 0)
             for piece, count in counts.items()
@@ -127,7 +127,7 @@ class Recording:
         train = Recording(tuple(kept), self.dt)
         division = Division(train, choosing, judging if len(y) > 1 else choosing)
         for rows, _ in division[1:]:
-            if never_changes(rows):
+            if is_constant(rows):
                 raise UserError(
                     "The observations never change in the steps that are held back for "
                     "validation, and nothing can be judged by these: give longer recordings."
@@ -135,7 +135,7 @@ class Recording:
         return division
 
 
-def pieces_taken(lengths: list[int], piece: int) -> list[int]:
+def held_out_pieces(lengths: list[int], piece: int) -> list[int]:
     """How many pieces of each episode are held back so that a share of all steps is: its own share
     as far as that goes, but of an episode of several pieces half at most; what short ones lack the
     long ones give, the last first."""
@@ -174,7 +174,7 @@ def read_recording(
         arrays = read_parts(path, selection)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    episodes, step, notes = checked(path, arrays, dt)
+    episodes, step, notes = check_recording(path, arrays, dt)
     return Recording(episodes, step, arrays.left_out, notes)
 
 
@@ -200,7 +200,7 @@ def pooled(paths: Sequence[Path], recordings: Sequence[Recording]) -> Recording:
     sizes = [other.sizes[0] for other in recordings]
     ends = np.cumsum(sizes)
     episodes = tuple(
-        (widened(y, end - size, sum(sizes)), a)
+        (embed_channels(y, end - size, sum(sizes)), a)
         for one, size, end in zip(recordings, sizes, ends.tolist(), strict=True)
         for y, a in one.episodes
     )
@@ -228,7 +228,7 @@ class RecordingSource(NamedTuple):
         return [Path(unquote(path)) for path in self.file.split("+")]
 
 
-def source_of(name: str) -> RecordingSource:
+def parse_recording_id(name: str) -> RecordingSource:
     """From the id of a recording."""
     _, arguments = split_name(name, str)
     missing = [key for key in ("file", "observations", "actions", "dt") if key not in arguments]
@@ -283,7 +283,9 @@ def recording_id(
     return f"{RECORDING}({', '.join(f'{k}={v}' for k, v in arguments.items() if v != '')})"
 
 
-def recorded(path: Path, dt: float | None = None, selection: Selection = EVERYTHING) -> Recording:
+def open_recording(
+    path: Path, dt: float | None = None, selection: Selection = EVERYTHING
+) -> Recording:
     """From a file, or from the window of an explorer's run."""
     if not is_run(path):
         runs = sorted(path.iterdir()) if path.is_dir() else []
@@ -298,7 +300,7 @@ def recorded(path: Path, dt: float | None = None, selection: Selection = EVERYTH
             f"{path} is a run, whose observations and actions are known: --observations, --actions "
             "and --bin are for files."
         )
-    recording = of_run(path)
+    recording = run_recording(path)
     if dt is not None and abs(dt - recording.dt) > SAME * recording.dt:
         raise UserError(
             f"{path} was recorded with {recording.dt:.9g} for a step, and --dt says {dt:.9g}: "
@@ -307,15 +309,15 @@ def recorded(path: Path, dt: float | None = None, selection: Selection = EVERYTH
     return recording
 
 
-def recalled(name: str) -> Recording:
+def load_recording(name: str) -> Recording:
     """The recording of a run, which must be what it was when the run began."""
-    source = source_of(name)
+    source = parse_recording_id(name)
     if source.digest and not source.digest.startswith(DIGEST):
         raise UserError(
             f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
             f"start it anew with `tenfold fit {source.file}`."
         )
-    recordings = [recorded(path, source.dt, source.selection) for path in source.paths]
+    recordings = [open_recording(path, source.dt, source.selection) for path in source.paths]
     recording = pooled(source.paths, recordings) if source.sessions else recordings[0]
     same = recording.sizes == (source.observations, source.actions)
     if not same or source.digest not in ("", recording.digest):
@@ -326,14 +328,14 @@ def recalled(name: str) -> Recording:
     return recording
 
 
-def of_run(path: Path) -> Recording:
+def run_recording(path: Path) -> Recording:
     folder, run = RunFolder.open(path)
     if not isinstance(run.agent, Explorer):
         raise UserError(
             f"{path} is a run of {run.agent.name}, which keeps no recordings of a hidden system."
         )
     if is_recording(run.env):
-        return recalled(run.env)
+        return load_recording(run.env)
     agent: Any = load(path)
     agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
     episodes = []

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.missing import never_changes, not_observed
+from tenfold.domains.dynamics.missing import is_constant, missing_note
 from tenfold.domains.dynamics.recording_table import EpisodeArrays
 
 MOST = 1e18  # a number whose square, and sums of such, float32 still holds
@@ -48,7 +48,7 @@ class RecordedClock(NamedTuple):
     usual: float
 
 
-def checked(
+def check_recording(
     path: Path, arrays: EpisodeArrays, dt: float | None = None
 ) -> tuple[tuple[Episode, ...], float, tuple[str, ...]]:
     """Episodes on a regular clock, the time of a step, and notes about what is missing and what was
@@ -61,10 +61,10 @@ def checked(
     clock, notes = None, ()
     if arrays.time is not None:
         require_growing(path, arrays.time, lengths)
-        clock = clock_of(path, arrays.time, SAME)
+        clock = estimate_clock(path, arrays.time, SAME)
     step = step_time(path, arrays, dt, clock)
     if clock is not None and arrays.time is not None:
-        pairs, notes = on_clock(pairs, arrays.time, clock._replace(dt=step))
+        pairs, notes = regularise(pairs, arrays.time, clock._replace(dt=step))
     # rows after the last observation, as shorter trials are padded, have nothing to learn from
     kept = []
     for rows, actions in pairs:
@@ -76,8 +76,8 @@ def checked(
         notes = (f"{cut:,} {are} left out behind the last observation of an episode", *notes)
     missing = sum(int(np.isnan(rows).sum()) for rows, _ in kept)
     if missing:
-        notes = (not_observed(missing, sum(rows.size for rows, _ in kept)), *notes)
-    return tuple(kept), step, (*notes, *uninformative(kept))
+        notes = (missing_note(missing, sum(rows.size for rows, _ in kept)), *notes)
+    return tuple(kept), step, (*notes, *uninformative_notes(kept))
 
 
 def require_numbers(
@@ -107,7 +107,7 @@ def require_observed(path: Path, every: np.ndarray) -> None:
     """Refuses rows [n, Y] of all episodes that nothing can be learned from."""
     if np.isnan(every).all():
         raise UserError(f"{path}: none of its observations was observed: all of them are NaN.")
-    if never_changes(every):
+    if is_constant(every):
         raise UserError(
             f"{path}: none of its observations ever changes, and there is nothing to learn from."
         )
@@ -118,7 +118,7 @@ def require_observed(path: Path, every: np.ndarray) -> None:
         )
 
 
-def uninformative(episodes: list[Episode]) -> list[str]:
+def uninformative_notes(episodes: list[Episode]) -> list[str]:
     """Notes about episodes of one row, and channels that never change."""
     notes, single = [], sum(len(rows) == 1 for rows, _ in episodes)
     if single:
@@ -197,7 +197,7 @@ def require_growing(path: Path, time: list[np.ndarray], lengths: list[int]) -> N
             )
 
 
-def clock_of(path: Path, time: list[np.ndarray], same: float) -> RecordedClock | None:
+def estimate_clock(path: Path, time: list[np.ndarray], same: float) -> RecordedClock | None:
     """Of times that grow; none where no episode has two. `same` is how far two values of dt may
     differ anyway."""
     steps = np.concatenate([np.diff(moments) for moments in time])
@@ -227,7 +227,7 @@ def whole_steps(steps: np.ndarray, dt: float) -> np.ndarray:
     return np.where(np.abs(steps / dt - count) <= LOOSE, count, 0).astype(np.int64)
 
 
-def on_clock(
+def regularise(
     episodes: tuple[Episode, ...], time: list[np.ndarray], clock: RecordedClock
 ) -> tuple[tuple[Episode, ...], tuple[str, ...]]:
     """Episodes with rows at the moments of a regular clock, and sentences about what was done."""
@@ -253,9 +253,9 @@ def on_clock(
             )
             slots = np.concatenate(([0], np.cumsum(count)))
             if move:
-                regular.append(moved(y[rows], a[rows], moments[rows], slots, clock.dt))
+                regular.append(resample(y[rows], a[rows], moments[rows], slots, clock.dt))
             else:
-                regular.append(spread_out(y[rows], a[rows], slots))
+                regular.append(insert_gaps(y[rows], a[rows], slots))
     notes = []
     if clock.most > EVEN:
         notes.append(
@@ -286,7 +286,7 @@ def are_counts(y: np.ndarray) -> bool:
     return bool((known >= 0).all() and (known == np.round(known)).all())
 
 
-def spread_out(y: np.ndarray, a: np.ndarray, slots: np.ndarray) -> Episode:
+def insert_gaps(y: np.ndarray, a: np.ndarray, slots: np.ndarray) -> Episode:
     """Rows at their places, NaN between them. Actions in a gap are 0: there are none, or no gap."""
     observed, done = (
         np.full((slots[-1] + 1, y.shape[1]), np.nan),
@@ -296,7 +296,9 @@ def spread_out(y: np.ndarray, a: np.ndarray, slots: np.ndarray) -> Episode:
     return observed, done
 
 
-def moved(y: np.ndarray, a: np.ndarray, time: np.ndarray, slots: np.ndarray, dt: float) -> Episode:
+def resample(
+    y: np.ndarray, a: np.ndarray, time: np.ndarray, slots: np.ndarray, dt: float
+) -> Episode:
     """Rows at the moments of the clock that fits their times best."""
     first = float(np.mean(time - slots * dt))
     low = int(np.ceil((time[0] - first) / dt - LOOSE))
@@ -314,10 +316,12 @@ def moved(y: np.ndarray, a: np.ndarray, time: np.ndarray, slots: np.ndarray, dt:
     done = (
         (until(moments + dt) - until(moments)) / dt if a.shape[1] else np.zeros((len(moments), 0))
     )
-    return by_parabolas(y, time, moments, dt), done
+    return interpolate_parabolic(y, time, moments, dt), done
 
 
-def by_parabolas(y: np.ndarray, time: np.ndarray, moments: np.ndarray, dt: float) -> np.ndarray:
+def interpolate_parabolic(
+    y: np.ndarray, time: np.ndarray, moments: np.ndarray, dt: float
+) -> np.ndarray:
     """Values at other moments, each channel through the row that is nearest and the two beside it:
     y + u·slope + u²·bend. Where one of these is missing a line through the other, where both are
     the value itself; NaN where the nearest is missing or far."""

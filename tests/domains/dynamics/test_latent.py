@@ -178,7 +178,7 @@ def test_the_gated_unit_is_torchs() -> None:
             weight.copy_(layer.weight[0])
             bias.copy_(layer.bias[0])
     y = torch.randn(1, 6, 3, 5)
-    found, last = own.recur(own.into(y.flatten(1, 2)).view(1, 6, 3, -1), None, None)
+    found, last = own.run_gru(own.into(y.flatten(1, 2)).view(1, 6, 3, -1), None, None)
     expected, state = theirs(y[0])
     assert torch.allclose(found.view(6, 3, 4), expected, atol=1e-6) and torch.allclose(
         last, state, atol=1e-6

@@ -8,19 +8,19 @@ import torch
 from tenfold.domains.dynamics.belief import beliefs
 from tenfold.domains.dynamics.closed_form import (
     Fit,
+    bootstrap_coefficients,
     gauss_newton,
     normal_equations,
     refit,
-    resampled,
 )
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.prediction_error import (
     Record,
-    filtered,
+    filter_sensitivities,
+    filter_states,
     first_belief,
-    followed,
     with_first_shares,
 )
 
@@ -76,10 +76,10 @@ def test_derivatives_of_predictions_are_those_of_finite_differences(
         return own, theta[size * inputs :].reshape(size, size)
 
     def predictions(theta: np.ndarray) -> np.ndarray:
-        return z[1:] - followed(z, a, whole, *parts(theta), axis, 0.9, *first)[1]
+        return z[1:] - filter_states(z, a, whole, *parts(theta), axis, 0.9, *first)[1]
 
     start = first_belief(z[0], parts(theta)[1], first[0][0], first[1], size * inputs)
-    by = filtered(z, a, whole, *parts(theta), axis, 0.9, *first, start)[2]
+    by = filter_sensitivities(z, a, whole, *parts(theta), axis, 0.9, *first, start)[2]
     for k in range(len(theta)):
         move = step * np.eye(len(theta))[k]
         slope = (predictions(theta + move) - predictions(theta - move)) / (2 * step)
@@ -91,7 +91,7 @@ def test_a_share_of_nought_leaves_the_plain_regressors() -> None:
     """Then a belief is the reading, whatever the coefficients are: S = x."""
     record = rotation(5, error=0.1)
     nothing = np.zeros((2, 5)), np.zeros((2, 2))
-    by = filtered(*record[:3], *nothing, *record.filter, np.zeros((2, 15)))[2]
+    by = filter_sensitivities(*record[:3], *nothing, *record.filter, np.zeros((2, 15)))[2]
     inputs = np.concatenate((record.z[1:-1], np.ones((4, 1)), record.a[1:]), 1)
     assert by[1:, 0, :5] == pytest.approx(inputs) and by[1:, 1, 5:10] == pytest.approx(inputs)
     assert not by[:, 0, 5:10].any() and not by[:, 1, :5].any()
@@ -111,7 +111,7 @@ def test_one_number_by_hand() -> None:
         np.ones((3, 1)),
         np.zeros(1),
     )
-    belief, surprise, by, _ = filtered(z, np.zeros((2, 0)), yes, *given, start)
+    belief, surprise, by, _ = filter_sensitivities(z, np.zeros((2, 0)), yes, *given, start)
     assert belief[1, 0] == pytest.approx(1.75) and surprise[:, 0] == pytest.approx([0.5, 1.375])
     assert by[1, 0] == pytest.approx([2.5, 1 + 1.5 * 0.5, -0.75])
 
@@ -144,7 +144,9 @@ def test_weights_of_one_give_the_fit_itself_and_others_spread_around_it() -> Non
     record, penalty = rotation(1_500, error=0.2), np.full(5, 1e-3)
     best = gauss_newton(record, np.zeros((2, 5)), 0.5 * np.eye(2), penalty)
     drawn = np.random.default_rng(3).exponential(size=(40, 1_500))
-    found = resampled(record, best, np.concatenate((np.ones((1, 1_500)), drawn)), penalty)
+    found = bootstrap_coefficients(
+        record, best, np.concatenate((np.ones((1, 1_500)), drawn)), penalty
+    )
     assert found[0] == pytest.approx(best.coefficients, abs=2e-3)
     spread = found[1:].std(0)[:, :2] / DT
     # a decay of 0.38 seen for 150 units of time is known to about √(2·0.38 / 150) = 0.07
@@ -182,7 +184,7 @@ def test_an_episode_begins_with_the_mean_of_first_readings() -> None:
     whole, nothing = np.array([True, False]), np.zeros((2, 0))
     first = np.array([[0.5], [1.0], [0.5]]), np.ones(1)
     fit = np.zeros((1, 2)), np.array([[0.5]]), np.zeros(0), 1.0
-    belief, surprise = followed(z, nothing, whole, *fit, *first)
+    belief, surprise = filter_states(z, nothing, whole, *fit, *first)
     assert belief[:, 0] == pytest.approx([2.5, 3.75, 1.0])
     assert surprise[:, 0] == pytest.approx([2.5, 1 - 3.75])
 
