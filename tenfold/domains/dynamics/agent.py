@@ -2,8 +2,8 @@
 acts, corrects its belief by observations, and trains its model.
 
 M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
-Observations, actions and time come and go in the units that they have outside; model, belief and
-planner work in those of `coordinates`.
+Observations, actions and time are in the user's units at the interface; model, belief and planner
+work in those of `coordinates`.
 """
 
 from typing import Any
@@ -77,7 +77,7 @@ class ExplorerAgent(IdentifiedSystem):
         return self.training.updates
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Actions are within low and high [A]; nothing is planned yet."""
+        """Sets the bounds of actions [A], and starts the planner anew."""
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
         self.units.bound(low, high)
         ends = self.units.low, self.units.high
@@ -87,16 +87,16 @@ class ExplorerAgent(IdentifiedSystem):
         )
 
     def learn_units(self, step: int) -> None:
-        """Takes the units from the window as soon as training can start, and again whenever the
-        window has grown much."""
+        """Fits the units to the window as soon as training can start, and again whenever the window
+        has grown by a quarter."""
         rows = self.window.written
         if step >= self.config.learning_starts and self.ready and self.units.due_again(rows):
             self.fit_units(rows)
 
     @torch.no_grad()
     def fit_units(self, rows: int) -> None:
-        """From the window. Weights are converted to the new units; a belief from before any
-        training is discarded."""
+        """Fits the units to the window. Weights are converted to the new units; a belief from before
+        any training is discarded."""
         if not self.units.free:
             if self.config.model.missing:
                 self.fit_factors()
@@ -151,14 +151,14 @@ class ExplorerAgent(IdentifiedSystem):
         return action
 
     def pick_action(self, step: int, blind: bool = False, when: str = "") -> np.ndarray:
-        """Actions [M, A] by the policy of the settings, or at random where it would be blind."""
+        """Actions [M, A] by the policy of the settings, or at random where it has no model yet."""
         policy = self.config.planner.policy
         if blind or policy == "random":
             return self.random_action(step)
         return self.no_action() if policy == "zero" else self.plan_action(when)
 
     def plan_action(self, when: str = "") -> np.ndarray:
-        """Actions [M, A] by the planner, from what is believed now."""
+        """Actions [M, A] by the planner, from the current belief."""
         believed = self.belief.mean.cpu().numpy()
         if not np.isfinite(believed).all():
             raise UserError(
@@ -172,8 +172,7 @@ class ExplorerAgent(IdentifiedSystem):
         return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
 
     def begin(self) -> None:
-        """The observation that `act` sees next is the first one of an episode: nothing is believed
-        before it."""
+        """Starts an episode with the next observation: the belief is reset to the prior."""
         self.fresh = True
 
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -201,7 +200,7 @@ class ExplorerAgent(IdentifiedSystem):
         return (self.low + (self.high - self.low) * u).astype(np.float32)
 
     def record_step(self, action: np.ndarray) -> None:
-        """Puts the last observation and the action that follows it into the window."""
+        """Appends the last observation and the action that follows it to the window."""
         self.window.append(self.last_obs, action, self.begins)
         self.predict_belief(action)
 
@@ -290,9 +289,7 @@ class ExplorerAgent(IdentifiedSystem):
         if self.config.model.missing:  # nothing new is known where nothing was seen
             gone = all_missing(self.window.obs[:, rows])
             for part in (mean, variance):
-                part[:] = [
-                    forward_fill(values, none) for values, none in zip(part, gone, strict=True)
-                ]
+                part[:] = [forward_fill(*pair) for pair in zip(part, gone, strict=True)]
         return rows, mean, variance
 
     def reliable(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -307,11 +304,8 @@ class ExplorerAgent(IdentifiedSystem):
         """Means since the last call, over members, for each step of time."""
         *sums, count = self.sums.tolist()
         self.sums.zero_()
-        return (
-            {name: total / count for name, total in zip(STATISTICS, sums, strict=True)}
-            if count
-            else {}
-        )
+        means = zip(STATISTICS, sums, strict=True)
+        return {name: total / count for name, total in means if count}
 
     def exploring(self, step: int) -> dict[str, float]:
         """For the log: how unsure the belief is, where there is one."""

@@ -1,10 +1,10 @@
 """The belief of the hidden state, forecasts from it, R², and two baselines.
 
-A belief goes step by step: predict by the dynamics, correct by the encoder. Both give a Gaussian
-with independent numbers, and the belief after an observation is their product: a prediction alone
-runs away from the state, an encoder alone forgets what was known before. Along a whole recording
-the closed-form fit has found how much of a surprise is error of the reading, and beliefs are
-readings less that share.
+A belief is a recursive filter: predict by the dynamics, correct by the encoder. Both give a
+Gaussian with a diagonal covariance, and the belief after an observation is their product: a
+prediction alone diverges from the state, an encoder alone forgets the past. Along a whole
+recording beliefs are the encoder's readings less the share of a surprise that is error of the
+reading, as the closed-form fit estimated it.
 
 R² counts the values that were observed. A forecast starts where a state was read. ARX, the baseline
 of system identification, is linear in the last observations and actions,

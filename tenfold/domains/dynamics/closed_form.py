@@ -3,26 +3,26 @@
     (z_{t+1} − b_t) / dt  ≈  W·φ(b_t) + G·a_t        ridge regression of [W, G], one small system
     for each model
 
-Neighbouring radial basis functions overlap, so that gradient steps find sums of weights early and
-differences of weights late; this finds both at once. The models of an ensemble see the same steps
-with other random weights (a Bayesian bootstrap), so that they differ where there is little data.
-Training continues from there by gradients, encoder and decoder included.
+Neighbouring radial basis functions overlap, so that gradient steps learn sums of weights early and
+differences late; least squares finds both at once. The models of an ensemble are fitted to the same
+steps with other random weights (a Bayesian bootstrap), so that they differ where there is little
+data. Training continues from there by gradients, encoder and decoder included.
 
-b_t is the belief of the state before the step, not the encoder's reading: fitted to readings, a
-field seen through much noise pulls everything to the middle; and where actions were chosen by
-looking at z_t they correlate with its error (G came out 5 % too large on the limit cycle for an
-agent that plans). Beliefs err too, but not with anything that was known before the step (in a
-closed loop the error of predictions has to be least; Ljung, System Identification, 1999). An error
-is in two surprises, of the step to t with a plus and of the step from t with a minus: while
-neighbouring surprises correlate negatively the share E of a surprise that is error is too small.
-Fit and share alternate.
+b_t is the filtered belief before the step, not the encoder's reading: fitted to readings, a field
+seen through much noise pulls everything to the middle; and where actions were chosen by looking at
+z_t they correlate with its error (G came out 5 % too large on the limit cycle for an agent that
+plans). Beliefs err too, but independently of what was known before the step (in a closed loop the
+prediction error has to be minimised; Ljung, System Identification, 1999). A reading's error is in
+two surprises, of the step to t with a plus and of the step from t with a minus: while neighbouring
+surprises correlate negatively the share E of a surprise that is error is too small. Fit and share
+alternate.
 
-From there steps of Gauss and Newton go to the least error of a filter's predictions
-(`prediction_error`): the negative logarithm of the surprises' Gaussian density, whose covariance is
-their own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many
-steps as an output has coefficients are added that had the variance expected before: few steps could
-be followed exactly, and would seem to have no noise. The covariance is held while a step is
-computed, and a step that does not lower the whole is halved."""
+From there Gauss-Newton steps minimise the prediction error of a filter (`prediction_error`): the
+negative log density of the surprises, Gaussian with their own covariance, and of the coefficients'
+prior: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many steps as an output has coefficients are added
+that had the variance expected before: few steps could be fitted exactly, and would seem to have no
+noise. The covariance is fixed within a step, and a step that does not lower the loss is halved.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -123,11 +123,8 @@ def density_loss(record: Record, surprise: np.ndarray, rows: int) -> float:
     counted = surprise[record.whole]
     if not np.abs(counted).max() < FAR:  # nor where it is not a number
         return np.inf
-    return (
-        0.5
-        * (len(counted) + rows)
-        * float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
-    )
+    log_det = float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
+    return 0.5 * (len(counted) + rows) * log_det
 
 
 def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -331,10 +328,8 @@ def refit(
     a, none, middle = np.asarray(a, np.float64), np.zeros_like(z), np.zeros(z.shape[1])
     record = Record(z, a, whole, axis, float(dynamics.width), none, middle, noise)
     start, error = fit_with_beliefs(dynamics, record)
-    x, weights = (
-        step_inputs(dynamics, start, a),
-        bootstrap(seed, dynamics.models, int(whole.sum())),
-    )
+    x = step_inputs(dynamics, start, a)
+    weights = bootstrap(seed, dynamics.models, int(whole.sum()))
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
         plain = fit_steps(record, x, start, np.ones((1, weights.shape[1])))[0]
         fitted, left, share = minimise_prediction_error(record, plain, error, weights)

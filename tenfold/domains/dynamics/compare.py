@@ -1,4 +1,4 @@
-"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same
+"""Compares policies of an explorer: one run of all seeds for each, evaluated on the same
 recordings; one table, one figure, one page."""
 
 import itertools

@@ -1,16 +1,16 @@
-"""Units and coordinates: what a model of a hidden system works in, and the way there and back.
+"""Units and coordinates of a model of a hidden system, and conversions to and from them.
 
-Units. A recording says the same in volts and in millivolts, in seconds and in milliseconds. First
-weights, priors, the learning rate and the grid of radial basis functions do not: they are made for
+Units. A recording means the same in volts and in millivolts, in seconds and in milliseconds. But
+initial weights, priors, the learning rate and the grid of radial basis functions are made for
 numbers of about 1. So inside the agent
 
     observation   (y − mean) / scale    each channel's mean and deviation
     action        (a − centre) / reach  within ±1; the centre is 0 where that is an action
     time          a step takes STEP     whatever it takes outside
 
-and everything that leaves is turned back. Counts are left alone, since Poisson noise knows no other
-scale. The mean behind a loglinear decoder is above 0, so that 0 has to stay where it is:
-observations are divided by their root mean square only.
+and all results are converted back. Counts are not scaled, since Poisson noise has no other scale.
+The mean of a loglinear decoder is above 0, so that 0 has to stay where it is: observations are
+divided by their root mean square only.
 
 True coordinates. With a learned decoder the latent space is free: any invertible affine map of z,
 undone in encoder, dynamics and decoder, gives the same observations. So the learned states of a
@@ -97,21 +97,21 @@ class Units:
 
     @property
     def known(self) -> bool:
-        """Whether numbers inside are what they are meant to be."""
+        """Whether the units were fitted, or need not be."""
         return self.rows > 0 or not self.free
 
     def due_again(self, rows: int) -> bool:
-        """Whether so many rows should be looked at."""
+        """Whether the units should be fitted to so many rows."""
         return self.free and rows >= GROWTH * self.rows
 
     def take(self, y: np.ndarray, rows: int) -> Channels:
-        """The channels are those of y [M, n, Y] from now on; what they were is given back."""
+        """Fits mean and scale to y [M, n, Y]; returns the old ones."""
         old, self.rows = self.channels, rows
         self.channels = channel_statistics(np.asarray(y, np.float64), self.centred)
         return old
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Actions are within low and high [A]."""
+        """Sets the bounds of actions [A]."""
         low, high = (np.asarray(end, np.float64) for end in (low, high))
         self.low, self.high = low, high
         self.centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
@@ -137,12 +137,12 @@ class Units:
 
     @property
     def pace(self) -> float:
-        """A velocity outside, of one inside."""
+        """Factor from a velocity inside to one outside."""
         return STEP / self.dt
 
     @property
     def log_density(self) -> np.ndarray:
-        """What the logarithm of an observation's density has more outside than inside, [M]."""
+        """The log density of an observation outside minus that inside, [M]."""
         return -np.log(self.channels.scale).sum(-1)
 
     def log_density_of(self, y: np.ndarray) -> np.ndarray:
@@ -218,7 +218,7 @@ def identity(size: int) -> Alignment:
 
 
 def field_error(learned: np.ndarray, true: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """√(Σ w‖found − true‖² / Σ w‖true‖²) over points [n, d]: 0 is perfect, 1 is what a field of
+    """√(Σ w‖learned − true‖² / Σ w‖true‖²) over points [n, d]: 0 is perfect, 1 is what a field of
     zeros gets."""
     weight = np.ones(len(true)) if weight is None else np.asarray(weight, np.float64)
     error, size = (
@@ -331,7 +331,7 @@ def channel_transform(m: int, old: Channels, new: Channels) -> Coordinates:
 def rescale_channels(
     network: "LatentNetwork", m: int, to: Coordinates, newly_varying: np.ndarray
 ) -> None:
-    """Member m's encoder reads and its decoder says the same in new units of observations;
+    """Converts member m's encoder and decoder to new units of observations, functions unchanged;
     `newly_varying` [Y] are channels whose noise was that of a number that stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder
     first_layer = encoder.into if encoder.units else encoder.last

@@ -1,5 +1,5 @@
-"""How models of hidden systems are judged, on recordings that no training saw, and described: there
-are no returns, but a model that fits more or less. Rows of metrics of kind `fit` say how well."""
+"""Evaluates models of hidden systems on recordings that were not trained on, and describes them.
+There are no returns: rows of metrics of kind `fit` hold errors of the field and R²."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -121,7 +121,7 @@ def fit_words(row: Row) -> dict[str, str]:
 
 
 def headline(row: Row) -> str:
-    """How well a system is known, as one number."""
+    """The error of the field, or R² of the last horizon."""
     if not row:
         return "–"
     return f"{row['field_error']:.3f}" if "field_error" in row else f"{row['r2'][-1]:.3f}"
@@ -154,8 +154,8 @@ class ModelEvaluator:
         return Evaluated(row, metrics.score, warning=baseline_warning(row) if over else "")
 
     def draw(self, folder: RunFolder, learner: Any) -> None:
-        """What the report shows, as arrays beside it. A run that was stopped before it saw anything
-        has nothing to show."""
+        """Writes the arrays that the report shows; nothing of a run that was stopped before its
+        first step."""
         if learner.step:
             self.judge(learner)
             write_portrait(folder.path, learner.agent, self.run.env, self.recordings)
@@ -298,7 +298,7 @@ class FitReporter(Reporter):
         return numbers
 
     def progress(self, paths: Sequence[Path]) -> dict[str, str]:
-        """How well each run knows its system."""
+        """The latest error of the field, or R², of each run."""
         rows = [latest_fit(path) for path in paths]
         if not any(rows):
             return {}

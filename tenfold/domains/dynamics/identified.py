@@ -1,5 +1,5 @@
-"""A model of hidden dynamics as it answers questions: in the units and coordinates that
-observations, actions and time have outside. The agent that learns it is in `agent`."""
+"""Queries of a model of hidden dynamics: field, input matrix, loadings, fixed points, encoding and
+forecasts, in the user's units. The agent that learns it is in `agent`."""
 
 from typing import Any
 

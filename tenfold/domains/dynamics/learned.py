@@ -1,5 +1,5 @@
-"""What a model has learned, as numbers one can read: the input matrix, the loadings, and the fixed
-points with the eigenvalues there, each with its uncertainty.
+"""Parameters of the learned system: the input matrix, the loadings, and the fixed points with their
+eigenvalues, each with its uncertainty.
 
 The models of an ensemble are fits to the same steps with other random weights (a Bayesian
 bootstrap), so that the deviation between them is a standard error. Everything is in the units
@@ -152,11 +152,8 @@ class Flow:
 
     def __init__(self, network: LatentNetwork, m: int, rest: np.ndarray) -> None:
         # a copy: Newton's steps end at the rounding of float32 otherwise
-        self.dynamics, self.members, self.m = (
-            deepcopy(network.dynamics).double(),
-            network.members,
-            m,
-        )
+        self.dynamics, self.members, self.m = deepcopy(network.dynamics), network.members, m
+        self.dynamics.double()
         with torch.no_grad():
             self.steady = self.dynamics.action_weight[m].cpu().numpy() @ rest  # [N, D]
 

@@ -27,8 +27,8 @@ from tenfold.envs.scalar import ScalarEnvironments
 
 
 def untrained(run: Run) -> ExplorerAgent:
-    """The agent of a run. Of one on recordings the file is not looked at, and a plan is none of its
-    business."""
+    """The agent of a run. Of a run on recordings the file is not read, and actions have no
+    bounds."""
     if not is_recording(run.env):
         return agent_in(run, make_members(run))
     source = parse_recording_id(run.env)
@@ -89,7 +89,7 @@ def make_members(run: Run) -> Environments:
 
 
 def require_fit(run: Run, envs: Environments) -> None:
-    """Refuses settings that one of our systems has nothing for."""
+    """Refuses settings that do not fit one of the built-in systems."""
     config: Any = run.agent
     if not isinstance(envs, FieldEnvironments):
         return

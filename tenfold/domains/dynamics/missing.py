@@ -9,7 +9,7 @@ the factors of a factor analysis of the whole recording, found once by expectati
 the observed values only (Rubin and Thayer, 1982). Where the encoder is linear this is no
 approximation: E[z | x_seen] = E[E[z | x] | x_seen] is its output for the filled row. Flags for the
 missing values let it learn how certain it may be. Later rows are never used, so that a forecast
-knows nothing of what it predicts. No state is read from a row without any observation.
+does not depend on what it predicts. No state is read from a row without any observation.
 
 Readings of a gru. A fit takes errors of readings to be independent. Those of a gru are not: it
 reads an observation with those before it, so that readings follow the state late, and dynamics
@@ -242,8 +242,8 @@ def observed_log_likelihood(
 
 
 def forward_fill(rows: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    """Rows [n, …] with the last one that is there in place of those that are `gone` [n]; at the
-    start the first one."""
+    """Rows [n, …] with the last valid one in place of those that are `gone` [n]; at the start the
+    first valid one."""
     if gone.all():
         return rows
     last = np.maximum.accumulate(np.where(gone, -1, np.arange(len(rows))))

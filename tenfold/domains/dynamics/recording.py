@@ -341,12 +341,9 @@ def run_recording(path: Path) -> Recording:
     episodes = []
     for m in range(agent.members):
         window, rows = agent.window, agent.window.rows()
-        first = [k for k, row in enumerate(rows) if k == 0 or window.first[m, row]]
-        episodes += [
-            (window.obs[m, rows[s:e]], window.action[m, rows[s:e]])
-            for s, e in zip(first, [*first[1:], len(rows)], strict=True)
-        ]
-    episodes = [(y, a) for y, a in episodes if len(y) > 1]
+        for part in np.split(rows, np.flatnonzero(window.first[m, rows[1:]]) + 1):
+            if len(part) > 1:
+                episodes.append((window.obs[m, part], window.action[m, part]))
     if not episodes:
         raise UserError(f"{path} has recorded nothing yet: go on with `tenfold resume {path}`.")
     return Recording(tuple(episodes), agent.dt)

@@ -151,8 +151,8 @@ def session_rows(agent: "ExplorerAgent", m: int, rows: np.ndarray) -> np.ndarray
 
 
 def align_sessions(agent: "ExplorerAgent") -> None:
-    """Rotates the sessions' states such that those read from the window move alike; readouts are
-    rotated back."""
+    """Rotates the states of each session in the window such that all sessions share one dynamics;
+    readouts are rotated back."""
     rows, z, _ = agent.window_states()
     for m in range(agent.members):
         episode = np.cumsum(agent.window.first[m, rows]).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Validation recordings: episodes of random actions that no training saw, and the truth of a system
-besides its observations, hidden states and the field.
+"""Validation recordings: episodes of random actions that are not trained on, and the ground truth
+of a system: hidden states and the field.
 
-Our own systems know both. An environment of one's own may offer `info["latent"]`, the hidden state
+The built-in systems have both. A user's environment may offer `info["latent"]`, the hidden state
 [D], with each observation, and a method `field(z)`: dz/dt without action at states [n, D] (or at
 one, [D]), for the unit of time that its `dt` is in.
 """
@@ -50,8 +50,8 @@ class Recordings(NamedTuple):
 def random_recordings(
     name: str, episodes: int, purpose: Purpose = Purpose.SELECT, seed: int = 0
 ) -> Recordings:
-    """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint
-    looks at others (Purpose.SELECT) than judging it afterwards."""
+    """Episodes of random actions, the same for every seed of an experiment. The best checkpoint is
+    chosen on others (Purpose.SELECT) than the final evaluation uses."""
     if is_recording(name):
         division = load_recording(name).divided()
         return Recordings(*(division.judging if purpose is Purpose.EVALUATE else division.choosing))
@@ -176,7 +176,7 @@ def count_nearest(axes: list[np.ndarray], states: np.ndarray) -> np.ndarray:
     return np.histogramdd(states, edges)[0].ravel()
 
 
-# the truth of environments of one's own
+# the truth of a user's environments
 
 
 def latent_in(name: str, info: Any) -> np.ndarray | None:

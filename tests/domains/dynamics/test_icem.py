@@ -202,8 +202,6 @@ def test_objectives_that_cannot_be_are_refused() -> None:
         objective_of(Planner(policy="goal", goal=(1.0,)), 2, 1)
     with pytest.raises(ConfigError, match="ensemble to 2 or more"):
         objective_of(Planner(policy="disagreement"), 2, 1)
-    with pytest.raises(ConfigError, match="novelty needs the networks"):
-        objective_of(Planner(policy="rnd"), 2, 1)
     with pytest.raises(ConfigError, match="ensemble to 2 or more"):
         objective_of(Planner(disagreement_weight=0.5), 2, 1)
 
