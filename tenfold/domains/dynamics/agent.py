@@ -95,8 +95,8 @@ class ExplorerAgent(IdentifiedSystem):
 
     @torch.no_grad()
     def fit_units(self, rows: int) -> None:
-        """Fits the units to the window. Weights are converted to the new units; a belief from before
-        any training is discarded."""
+        """Fits the units to the window. Weights are converted to the new units; a belief from
+        before any training is discarded."""
         if not self.units.free:
             if self.config.model.missing:
                 self.fit_factors()
