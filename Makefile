@@ -43,7 +43,7 @@ test-slow: install
 
 # what people copy: every command and block of the docs, the notebooks, the examples, the site
 test-docs: install
-	$(RUN)/python -m pytest -n 2 -m "slow or not slow" tests/docs tests/test_docs.py tests/test_site.py tests/test_notebooks.py tests/test_examples.py
+	$(RUN)/python -m pytest -n 2 -m "slow or not slow" tests/docs
 
 # 300 kills of runs, by chance, with load beside them: three quarters of an hour on two idle cores, and no new one after an hour
 test-kills: install

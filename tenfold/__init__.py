@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tenfold.algorithms.ppo_settings import PPO as PPO
     from tenfold.algorithms.sac_settings import SAC as SAC
     from tenfold.algorithms.td3_settings import TD3 as TD3
-    from tenfold.config.agent import AgentConfig as AgentConfig
+    from tenfold.config.agent_config import AgentConfig as AgentConfig
     from tenfold.config.files import named as named
     from tenfold.config.options import GRU as GRU
     from tenfold.config.options import LSTM as LSTM
@@ -84,7 +84,7 @@ PUBLIC = {
     "algorithms.ppo_settings": "PPO",
     "algorithms.sac_settings": "SAC",
     "algorithms.td3_settings": "TD3",
-    "config.agent": "AgentConfig",
+    "config.agent_config": "AgentConfig",
     "config.files": "named",
     "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",
     "config.run": "Run",

@@ -87,13 +87,13 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
 # The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or
 # only their own
 ORDER = (
-    "equality/test_pairs",
+    "core/test_pairs",
     "domains/durotaxis/test_durotaxis_arguments",
     "integrations/",
-    "algorithms/test_compiled",
+    "engines/test_compiled",
     "runs/",
     "test_architecture",
-    "test_config",
+    "config/test_config",
     "domains/durotaxis",
     "algorithms/test_graph",
     "core/test_graph",

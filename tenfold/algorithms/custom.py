@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import ActorCriticConfig, value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec

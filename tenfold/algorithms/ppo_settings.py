@@ -8,7 +8,7 @@ from math import isfinite
 from operator import lt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent_config import AgentConfig
 from tenfold.config.notation import show
 from tenfold.config.options import PolicyNet, Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tenfold.algorithms.off_policy_settings import ActorCriticAlgorithm
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import ActorCriticConfig, Schedule
 from tenfold.config.schema import Count, Limits, NotNegative
 

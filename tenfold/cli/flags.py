@@ -8,7 +8,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tenfold.config.agent import FieldSpec, field_specs, meaning_of, misspelled_alias
+from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
 from tenfold.config.run import Run

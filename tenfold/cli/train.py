@@ -16,7 +16,7 @@ from tenfold.cli.flags import (
     settings_given,
     whole_number_or_none,
 )
-from tenfold.config.agent import field_specs
+from tenfold.config.agent_config import field_specs
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.files import named, presets
 from tenfold.config.run import Run

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent_config import AgentConfig
 from tenfold.config.notation import merge, nearest, nested, read_yaml
 from tenfold.config.run import AGENTS_OWN, Run
 from tenfold.config.schema import to_mapping

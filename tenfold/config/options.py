@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from tenfold.config.agent import EVALUATION_SHARE
+from tenfold.config.agent_config import EVALUATION_SHARE
 from tenfold.config.notation import show
 from tenfold.config.schema import (
     Config,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
-from tenfold.config.agent import AgentConfig, AgentDefault
+from tenfold.config.agent_config import AgentConfig, AgentDefault
 from tenfold.config.notation import show, with_arguments
 from tenfold.config.schema import (
     Config,

@@ -91,7 +91,9 @@ class Config:
         what it may be called here."""
         for name, value in named.items():
             if name not in hints(cls):
-                from tenfold.config.agent import suggest_setting  # here: it reads this module
+                from tenfold.config.agent_config import (
+                    suggest_setting,  # here: it reads this module
+                )
 
                 sides = name in ("pi", "vf", "qf") or names_sides(value)
                 answer = f": {LAYERS}" if sides else suggest_setting(cls, name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.agent import FieldSpec, field_specs, meaning_of, misspelled_alias
+from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import changed
 from tenfold.config.notation import (
     balanced,

@@ -1,8 +1,8 @@
 """The registry of pairs: every fast path with its plain reference, its tolerance and the inputs to
 try.
 
-`tests/equality` and `tenfold check` walk this one list. `pair` returns the very function it is
-given, so that other compiled code can call it.
+`tests/core/test_pairs.py` and `tenfold check` walk this one list. `pair` returns the very function
+it is given, so that other compiled code can call it.
 """
 
 import importlib

@@ -17,7 +17,7 @@ from tenfold.core.errors import UserError
 if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state them
     import numpy as np
 
-    from tenfold.config.agent import AgentConfig
+    from tenfold.config.agent_config import AgentConfig
     from tenfold.config.run import Run
     from tenfold.core.layout import ObsLayout
     from tenfold.core.system import Clock

@@ -80,7 +80,7 @@ def observations(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
     budget = StepBudget(2 * OBSERVATIONS, OBSERVATIONS // LANES)
     limit = OBSERVATIONS
-    play(run.world, agent, act, limit, SEED, Purpose.SELECT, limit=limit, allowance=budget)
+    play(run.world, agent, act, limit, SEED, Purpose.SELECT, limit=limit, budget=budget)
     obs = np.concatenate(rows, 1)[:, :OBSERVATIONS]
     flat = obs.reshape(-1, *obs.shape[2:])
     if not masks:

@@ -107,7 +107,7 @@ def test_a_wrong_update_stops_the_run_with_the_batch_saved(tmp_path: Path) -> No
     p = place(verify=2)
     assert p.lockstep and isinstance(p.engine, FusedPPO)
     p.lockstep.folder = tmp_path
-    p.engine.rule[5] *= 1e-3  # the clipping range
+    p.engine.table.arrays["clip"] *= 1e-3  # the clipping range
     with pytest.raises(Mismatch, match="Update 2 of the fast engine"):
         for _ in range(100):
             p.round()

@@ -67,7 +67,7 @@ def played(name: str, episodes: int, allowance: StepBudget | None = None):
         lambda rows, mask, episode, step: agent.greedy(rows, mask),
         episodes,
         0,
-        **({"allowance": allowance} if allowance else {}),
+        **({"budget": allowance} if allowance else {}),
     )
 
 

@@ -285,8 +285,8 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
 
     def start(self: ActorProcess, *given: Any) -> None:
         real(self, *given)
-        started.append(self.link.index)
-        if kind != "ppo" and self.link.index == 0 and started.count(0) == 2:
+        started.append(self.channel.index)
+        if kind != "ppo" and self.channel.index == 0 and started.count(0) == 2:
             os.kill(self.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(ActorProcess, "start", start)
@@ -314,8 +314,8 @@ def test_an_actor_that_dies_again_and_again_ends_the_run(
 
     def start(self: ActorProcess, *given: Any) -> None:
         real(self, *given)
-        started.append(self.link.index)
-        if self.link.index == 0:
+        started.append(self.channel.index)
+        if self.channel.index == 0:
             os.kill(self.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(ActorProcess, "start", start)

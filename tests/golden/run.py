@@ -35,6 +35,11 @@ VALUES = (
 )
 SAC = f"{DQN} --agent.batch-size 32 --agent.net.hidden 32,32"
 PPO = "--eval-every 0 --checkpoint-every 0"
+# the preset's when the hashes were written
+REMEMBER = (
+    f"train cartpole-novel {PPO} --steps 2k --agent.lr linear(2e-3,0,100k) --agent.epochs 10 "
+    "--agent.lam 0.9"
+)
 COLONY = (
     "--num-envs 4 --agent.horizon 16 --agent.net.hidden 16,16 --agent.minibatches 2 --eval-every 0 --checkpoint-every 0 "
     "--steps 256"
@@ -93,9 +98,9 @@ RUNS = {
     "--agent.lr linear(1e-3,0,150k)",
     "ppo, actors": f"train cartpole-ppo {PPO} --steps 2k --where processes --actors 2",
     "ppo, masked": f"train ppo --env strict_environment:Strict-v0 {PPO} --steps 4096",
-    "ppo, remembering": f"train cartpole-novel {PPO} --steps 2k",
-    "ppo, remembering, plain engine": f"train cartpole-novel {PPO} --steps 2k --engine plain",
-    "ppo, remembering, lstm": f"train cartpole-novel {PPO} --steps 2k --agent.net.memory lstm(8)",
+    "ppo, remembering": REMEMBER,
+    "ppo, remembering, plain engine": f"{REMEMBER} --engine plain",
+    "ppo, remembering, lstm": f"{REMEMBER} --agent.net.memory lstm(8)",
     "ppo, wrapped": f"train pendulum-ppo {PPO} --steps 4k --frames 2 {WRAPPED}",
     "colony": f"train durotaxis {COLONY}",
     "colony, nodes": f"train durotaxis-nodes {COLONY}",

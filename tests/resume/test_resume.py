@@ -306,7 +306,7 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
     rows at 200, a checkpoint of 202, with the log of 201 and the update of 202 still due."""
     monkeypatch.setattr(
         SerialActors,
-        "settle",
+        "drain",
         lambda crew: crew.parts(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
     )
     run = small_run(

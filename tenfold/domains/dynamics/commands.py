@@ -15,7 +15,7 @@ from tenfold.cli.flags import (
     whole_number,
 )
 from tenfold.cli.train import finish, stopped
-from tenfold.config.agent import FieldSpec
+from tenfold.config.agent_config import FieldSpec
 from tenfold.config.files import named
 from tenfold.config.run import Run
 from tenfold.config.schema import convert_scalar

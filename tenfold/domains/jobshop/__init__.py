@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import Linear, Schedule
 from tenfold.config.schema import Count, Limits, Positive
 from tenfold.core.domain import Domain

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 import tenfold as ten
-from tenfold.config.agent import AgentConfig, field_specs
+from tenfold.config.agent_config import AgentConfig, field_specs
 from tenfold.config.files import named
 from tenfold.config.notation import show
 from tenfold.config.schema import Config, Count, DerivedDefault, to_mapping

@@ -14,7 +14,7 @@ import yaml
 
 import tenfold as ten
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 

@@ -267,7 +267,6 @@ def test_no_measured_time_decides_what_is_learned(
     monkeypatch.setattr("tenfold.actors.ray_pool.RayPool", made)
     run = Run.of(CASES[case] | {"actors": 2, "num_envs": 1} | settings)
     pool, words = choose.make_pool(run)
-    pool.close()
     assert pool.asynchronous is not exact
     if settings == {"where": "auto"}:
         assert ("in processes: an actor's round takes" in words) is slow

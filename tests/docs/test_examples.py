@@ -20,7 +20,7 @@ from tenfold.domains.dynamics.recording_table import Selection
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.storage import read_arrays
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_demo_ends_with_both_engines_rates_and_the_report(

@@ -17,7 +17,7 @@ import pytest
 import ray
 import torch
 from ray.cluster_utils import Cluster
-from test_crew import CASES, play, playing
+from test_process_pool import CASES, play, playing
 
 from tenfold.actors import ray_pool as pool_of_ray
 from tenfold.actors.ray_pool import RayPool

@@ -21,7 +21,7 @@ from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = ["--eval-episodes", "2", "--log-every", "500", "--checkpoint-every", "1000"]
 
 
@@ -394,7 +394,7 @@ def test_whoever_reads_the_settings_reads_the_rate_that_was_set(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A learner of one's own, derived from one of ours, and an algorithm of one's own."""
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     learner = make_learner(ten.Run.of({"env": "tenfold/CartPole-v1", "agent": {"name": name}}))
     learner.set_lr(0.25)
     own = learner.agent.algorithm if ":" in name else learner

@@ -11,7 +11,7 @@ import pytest
 import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig, field_specs
+from tenfold.config.agent_config import AgentConfig, field_specs
 from tenfold.config.files import named, resolve_run
 from tenfold.config.run import engine_names
 from tenfold.core.errors import ConfigError, UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from notebook import cells
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # what the last of the numbers that are printed look like, however little was learned
 SAID = {

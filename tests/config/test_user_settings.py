@@ -10,7 +10,7 @@ import yaml
 import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import main, parser
-from tenfold.config.agent import AgentConfig
+from tenfold.config.agent_config import AgentConfig
 from tenfold.config.changes import changed_run, changes, cut_short, never_learns
 from tenfold.config.files import named
 from tenfold.config.notation import read_yaml

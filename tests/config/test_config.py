@@ -21,7 +21,7 @@ from tenfold.algorithms.dqn_settings import (
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
-from tenfold.config.agent import AgentConfig, field_specs
+from tenfold.config.agent_config import AgentConfig, field_specs
 from tenfold.config.files import SECTIONS, named, presets, resolve_run
 from tenfold.config.notation import parse_call, parse_number, read_yaml
 from tenfold.config.options import Linear, Net

@@ -309,7 +309,7 @@ def test_an_actor_in_anothers_place_remembers_nothing() -> None:
         dead = p.pool.children[1].process
         dead.kill()
         dead.join()
-        object.__setattr__(p.pool.losses.run, "on_death", "restart")
+        object.__setattr__(p.pool.failures.run, "on_death", "restart")
         fill(p)
         assert len(p.warnings) == 1
         assert not p.rollout.start_states[0, 2:].any() and p.rollout.start_states[0, :2].any()
