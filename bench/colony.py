@@ -43,18 +43,18 @@ CHANGING = (
 
 
 @njit(error_model="numpy")  # no cache: this file is no module of a package
-def advance_all(rules, c, scratch, action, parts, ending):
+def advance_all(rules, c, scratch, action, components, ending):
     for i in range(len(ending)):
-        ending[i] = advance(rules, c, i, action[i], scratch, parts[i])
+        ending[i] = advance(rules, c, i, action[i], scratch, components[i])
 
 
 @njit(error_model="numpy")  # no cache: this file is no module of a package
-def record_all(found, weights, parts, reward):
+def record_all(values, weights, components, reward):
     for i in range(len(reward)):
         total = 0.0
         for k in range(len(weights)):
-            parts[i, k] = found[i, k]
-            total += weights[k] * found[i, k]
+            components[i, k] = values[i, k]
+            total += weights[k] * values[i, k]
         reward[i] = total
 
 
@@ -72,7 +72,7 @@ def grown(substrate: str) -> DurotaxisEnvironments:
 
 def as_objects(envs: DurotaxisEnvironments) -> list[Colony]:
     """The same colonies as the reference has them."""
-    c, found = envs.colonies, []
+    c, objects = envs.colonies, []
     for i in range(COLONIES):
         colony = Colony(envs.setting, envs.episode_seed(i))
         colony.nodes = [
@@ -93,8 +93,8 @@ def as_objects(envs: DurotaxisEnvironments) -> list[Colony]:
             int(c.passed[i]),
         )
         colony.retreat, colony.centre = int(c.retreat[i]), float(c.centre[i])
-        found.append(colony)
-    return found
+        objects.append(colony)
+    return objects
 
 
 def copied(colony: Colony) -> Colony:
@@ -137,7 +137,7 @@ def steps() -> list[dict[str, Any]]:
 
         together()
         after = one_by_one()
-        worst = float(np.abs(envs.component_values - [parts for parts, _ in after]).max())
+        worst = float(np.abs(envs.component_values - [components for components, _ in after]).max())
         same = all(
             envs.colonies.ident[i, : len(colony.nodes)].tolist() == [n.ident for n in colony.nodes]
             and envs.colonies.parent[i, : len(colony.nodes)].tolist()
@@ -222,24 +222,24 @@ def smallest() -> list[dict[str, Any]]:
 
 def records() -> list[dict[str, Any]]:
     envs = grown("bend")
-    found = np.random.default_rng(0).uniform(-1, 1, (COLONIES, len(COMPONENTS))).astype(np.float32)
+    values = np.random.default_rng(0).uniform(-1, 1, (COLONIES, len(COMPONENTS))).astype(np.float32)
     weights, numbers = (
         dict(zip(COMPONENTS, envs.component_weights.tolist(), strict=True)),
-        found.tolist(),
+        values.tolist(),
     )
 
     def dictionaries() -> list[dict[str, float]]:
         made = []
-        for own in numbers:
+        for numbers_of_colony in numbers:
             record = {}
-            for name, value in zip(COMPONENTS, own, strict=True):
+            for name, value in zip(COMPONENTS, numbers_of_colony, strict=True):
                 record[name] = value
             record["total"] = sum(weights[name] * value for name, value in record.items())
             made.append(record)
         return made
 
     def array() -> None:
-        record_all(found, envs.component_weights, envs.component_values, envs.reward)
+        record_all(values, envs.component_weights, envs.component_values, envs.reward)
 
     array()
     worst = float(np.abs(envs.reward - [record["total"] for record in dictionaries()]).max())

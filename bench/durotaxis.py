@@ -44,7 +44,7 @@ def rows_of(path: Path) -> list[Row]:
     trained_on, mode = arguments.get("substrate", "linear"), arguments.get("mode", "ratio")
     steps = [row for row in read_rows(folder.metrics) if row["kind"] == "train"][-1]["step"]
     players: dict[str, Any] = {"": load(path, "best"), "untrained": agent_of(run)}
-    found = []
+    rows = []
     for substrate in ["bend"] if trained_on == "bend" else ["linear", "exponential"]:
         for floor in (False, True) if mode == "ratio" else (False,):
             env = Deployment(substrate=substrate, deterministic=floor).env(run.env)
@@ -70,9 +70,9 @@ def rows_of(path: Path) -> list[Row]:
                     "steps_to_goal": score.steps_to_goal,
                     "env": env,
                 }
-                found.append(({"yardstick": yardstick} if yardstick else {}) | row)
-                print(json.dumps(found[-1]), flush=True)
-    return found
+                rows.append(({"yardstick": yardstick} if yardstick else {}) | row)
+                print(json.dumps(rows[-1]), flush=True)
+    return rows
 
 
 def scripted_rows() -> list[Row]:
@@ -109,9 +109,9 @@ def owner(row: Row) -> tuple[Any, ...]:
 def merged(old: list[Row], new: list[Row]) -> list[Row]:
     """All of the new rows, and the old ones of other runs; runs by mode, substrate and seed, then
     scripted policies."""
-    given = {owner(row) for row in new}
+    replaced = {owner(row) for row in new}
 
-    def place(row: Row) -> tuple[Any, ...]:
+    def sort_key(row: Row) -> tuple[Any, ...]:
         runs = (
             (row["mode"] == "nodes", row["trained_on"] != "random", row["trained_on"], row["seed"])
             if "seed" in row
@@ -119,22 +119,22 @@ def merged(old: list[Row], new: list[Row]) -> list[Row]:
         )
         return ("seed" not in row, *runs)
 
-    return sorted([row for row in old if owner(row) not in given] + new, key=place)
+    return sorted([row for row in old if owner(row) not in replaced] + new, key=sort_key)
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description="Plays trained colonies on substrates that no training saw; their rows in "
         "bench/results/durotaxis.json are replaced, all others stay."
     )
-    asked.add_argument(
+    parser.add_argument(
         "runs",
         nargs="+",
         type=Path,
         metavar="RUN",
         help="a trained run's folder, such as runs/durotaxis/seed-0",
     )
-    runs = asked.parse_args().runs
+    runs = parser.parse_args().runs
     set_threads(1)
     try:
         new = [row for path in runs for row in rows_of(path)]

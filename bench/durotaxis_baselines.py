@@ -38,13 +38,13 @@ GRID = {
 def best_constant(name: str, seed: int, episodes: int = 64) -> dict[str, float]:
     """By grid search over GRID: the highest rate of success, then the fewest steps. Play it again
     on other seeds to score it."""
-    found: list[tuple[tuple[float, float], dict[str, float]]] = []
+    ranked: list[tuple[tuple[float, float], dict[str, float]]] = []
     for values in itertools.product(*GRID.values()):
         envs = DurotaxisEnvironments(name, min(episodes, 64), seed)
         score = play(envs, constant_policy(values), episodes)
         rank = -(score.success_rate or 0.0), score.steps_to_goal or 0.0
-        found.append((rank, dict(zip(GRID, values, strict=True))))
-    return min(found, key=lambda one: one[0])[1]
+        ranked.append((rank, dict(zip(GRID, values, strict=True))))
+    return min(ranked, key=lambda one: one[0])[1]
 
 
 def row_of(policy: str, name: str, score: Score) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def row_of(policy: str, name: str, score: Score) -> dict[str, Any]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description="Scores policies without learning into bench/results/durotaxis-baselines.json."
     )
-    asked.add_argument(
+    parser.add_argument(
         "episodes",
         nargs="?",
         type=int,
@@ -73,7 +73,7 @@ def main() -> None:
         metavar="EPISODES",
         help="of each policy (512)",
     )
-    episodes = asked.parse_args().episodes
+    episodes = parser.parse_args().episodes
     rows: list[dict[str, Any]] = []
     for substrate in SUBSTRATES:
         for mode in ("ratio", "nodes"):

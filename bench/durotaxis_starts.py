@@ -43,7 +43,7 @@ RESULTS = FOLDER / "results" / "durotaxis-starts.json"
 Row = dict[str, Any]
 
 
-def told(score: Score) -> Row:
+def metrics(score: Score) -> Row:
     return {
         "episodes": score.episodes,
         "success": score.success_rate,
@@ -77,7 +77,7 @@ def rows_of(path: Path, checkpoint: str, episodes: int) -> Iterator[Row]:
             "size": "as trained",
             "nodes": "as trained",
         }
-        yield row | cell | told(score)
+        yield row | cell | metrics(score)
 
 
 def scripted_rows(substrate: str) -> list[Row]:
@@ -86,7 +86,7 @@ def scripted_rows(substrate: str) -> list[Row]:
         env = Deployment(**cell).env(f"tenfold/Durotaxis-v0(substrate={substrate})")
         for name, policy in (("follower", follower_policy), ("constant", constant_policy(STEADY))):
             score = play(DurotaxisEnvironments(env, 64, SEED), policy, SCRIPTED)
-            rows.append({"yardstick": name, "substrate": substrate, **cell, **told(score)})
+            rows.append({"yardstick": name, "substrate": substrate, **cell, **metrics(score)})
     return rows
 
 
@@ -100,8 +100,8 @@ def owner(row: Row) -> tuple[Any, ...]:
 def merged(old: list[Row], new: list[Row]) -> list[Row]:
     """All of the new rows, and the old ones of other runs; by environment and seed, scripted
     policies last."""
-    given = {owner(row) for row in new}
-    kept = [row for row in old if owner(row) not in given]
+    replaced = {owner(row) for row in new}
+    kept = [row for row in old if owner(row) not in replaced]
     return sorted(kept + new, key=lambda row: ("seed" not in row, *owner(row)))
 
 
@@ -113,35 +113,35 @@ def rows_in(file: Path) -> list[Row]:
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description="Plays trained colonies from 1 to 60 nodes on small and large substrates."
     )
-    asked.add_argument(
+    parser.add_argument(
         "runs",
         nargs="+",
         type=Path,
         metavar="RUN",
         help="a trained run's folder, such as runs/durotaxis/seed-0, or a file of --into",
     )
-    asked.add_argument("--checkpoint", default="best", help="best (the default), last or a step")
-    asked.add_argument("--episodes", type=int, default=EPISODES, help=f"in each cell ({EPISODES})")
-    asked.add_argument(
+    parser.add_argument("--checkpoint", default="best", help="best (the default), last or a step")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help=f"in each cell ({EPISODES})")
+    parser.add_argument(
         "--into", type=Path, metavar="FILE.json", help="the runs' rows alone, into this file"
     )
-    given = asked.parse_args()
+    options = parser.parse_args()
     set_threads(1)
     try:
         new: list[Row] = []
-        for path in given.runs:
+        for path in options.runs:
             if path.is_file():
                 new += rows_in(path)
                 continue
-            for row in rows_of(path, given.checkpoint, given.episodes):
+            for row in rows_of(path, options.checkpoint, options.episodes):
                 print(json.dumps(row), flush=True)
                 new.append(row)
-                if given.into:  # row by row: what a time limit cuts off is not lost
-                    given.into.write_text(json.dumps({"rows": new}, indent=1))
-        if given.into:
+                if options.into:  # row by row: what a time limit cuts off is not lost
+                    options.into.write_text(json.dumps({"rows": new}, indent=1))
+        if options.into:
             return 0
         for substrate in sorted({row["substrate"] for row in new}):
             new += scripted_rows(substrate)

@@ -68,9 +68,9 @@ def main() -> None:
         other = Path(sys.argv[5]) if len(sys.argv) > 5 else None
         write("shops", judge(Path(folder), where, minutes, other))
         return
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
-        run = ten.train("jobshop-any", Path(place) / "run")
+        run = ten.train("jobshop-any", Path(folder) / "run")
         minutes = round((time.monotonic() - start) / 60, 1)
         write("shops", judge(run.path, "here", minutes))
 

@@ -27,8 +27,8 @@ def played(name: str) -> TreasureWorlds:
     return worlds
 
 
-def differ(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(np.subtract(found, expected, dtype=np.float64)).max(initial=0))
+def differ(actual: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(np.subtract(actual, expected, dtype=np.float64)).max(initial=0))
 
 
 def cell_by_cell(worlds: TreasureWorlds) -> np.ndarray:
@@ -39,13 +39,13 @@ def cell_by_cell(worlds: TreasureWorlds) -> np.ndarray:
     centre = side**2 // 2
     for w, (board, at) in enumerate(zip(worlds.boards.tolist(), worlds.at.tolist(), strict=True)):
         for a, (y, x) in enumerate(at):
-            row, place = obs[a * WORLDS + w], 0
+            row, cell = obs[a * WORLDS + w], 0
             for i in range(y, y + side):
                 for j in range(x, x + side):
                     code = board[i][j]
-                    if code and place != centre:
-                        row[code - 1, place] = 1
-                    place += 1
+                    if code and cell != centre:
+                        row[code - 1, cell] = 1
+                    cell += 1
     return obs.reshape(worlds.num_envs, -1)
 
 
@@ -54,12 +54,12 @@ def by_numpy(worlds: TreasureWorlds) -> np.ndarray:
     every = np.lib.stride_tricks.sliding_window_view(
         worlds.boards, (rules.side, rules.side), axis=(1, 2)
     )
-    seen = (
+    codes = (
         every[np.arange(WORLDS)[:, None], at[..., 0], at[..., 1]]
         .swapaxes(0, 1)
         .reshape(worlds.num_envs, 1, -1)
     )
-    obs = (seen == np.arange(1, rules.channels + 1)[:, None]).view(np.uint8)
+    obs = (codes == np.arange(1, rules.channels + 1)[:, None]).view(np.uint8)
     obs[:, AGENT - 1, rules.side**2 // 2] = 0
     return obs.reshape(worlds.num_envs, -1)
 

@@ -23,19 +23,19 @@ from tenfold.ops.segments import Graphs
 def graph_of(row: np.ndarray, agent: PPOAgent) -> Graphs:
     size = agent.layout.graph
     assert size
-    parts = pack_rows_reference(
+    columns = pack_rows_reference(
         row[None], (size.nodes, size.edges, size.node, size.edge, size.whole)
     )
-    return Graphs(*map(torch.from_numpy, parts))
+    return Graphs(*map(torch.from_numpy, columns))
 
 
 class UsualColonies:
     """The parts of a run of ours, used one graph at a time."""
 
-    def __init__(self, place: PPOLearner) -> None:
-        assert isinstance(place.envs, DurotaxisEnvironments)
-        self.agent, self.envs, self.config = place.agent, place.envs, place.agent.config
-        self.online: Any = place.agent.online
+    def __init__(self, learner: PPOLearner) -> None:
+        assert isinstance(learner.envs, DurotaxisEnvironments)
+        self.agent, self.envs, self.config = learner.agent, learner.envs, learner.agent.config
+        self.online: Any = learner.agent.online
         self.colonies = [
             Colony(self.envs.setting, self.envs.episode_seed(i)) for i in range(self.envs.num_envs)
         ]
@@ -47,16 +47,16 @@ class UsualColonies:
         agent, setting, row_of = self.agent, self.envs.setting, []
         noise = torch.from_numpy(agent_noise(agent, self.rounds, len(self.colonies)))
         for i, colony in enumerate(self.colonies):
-            seen = observe_reference(setting, colony.extent, colony.nodes)
+            observation = observe_reference(setting, colony.extent, colony.nodes)
             with torch.no_grad():
-                output, value = agent.online(graph_of(seen, agent))
+                output, value = agent.online(graph_of(observation, agent))
                 _, means, log_std = agent.distribution.split(output)
                 real = means + log_std.exp() * noise[i]
                 log_p = agent.distribution.evaluate(
                     output, {"real": real, "chosen": torch.zeros(1, 0, dtype=torch.int64)}
                 )[0]
             action = agent.for_env(np.zeros((1, 0), np.int64), real.numpy())[0]
-            parts, ending = colony.step([float(number) for number in action])
+            components, ending = colony.step([float(number) for number in action])
             final = value[0].numpy()
             if ending.name == "TIME":
                 with torch.no_grad():
@@ -69,11 +69,11 @@ class UsualColonies:
                 self.colonies[i] = Colony(setting, self.envs.episode_seed(i))
             row_of.append(
                 {
-                    "obs": seen,
+                    "obs": observation,
                     "real": real[0].numpy(),
                     "log_p": float(log_p),
                     "value": value[0].numpy(),
-                    "parts": parts,
+                    "parts": components,
                     "ended": bool(ending),
                     "terminated": bool(ending) and ending.name != "TIME",
                     "final": final,
@@ -100,50 +100,52 @@ class UsualColonies:
             following = following.numpy()
             running = [0.0] * (1 + len(weights))
             for t in reversed(range(len(self.steps))):
-                own = self.steps[t][i]
+                transition = self.steps[t][i]
                 rewards = [
-                    sum(weights[name] * value for name, value in own["parts"].items()),
-                    *own["parts"].values(),
+                    sum(weights[name] * value for name, value in transition["parts"].items()),
+                    *transition["parts"].values(),
                 ]
-                discount = 0.0 if own["terminated"] else self.config.gamma
-                after = own["final"] if own["ended"] else following
+                discount = 0.0 if transition["terminated"] else self.config.gamma
+                after = transition["final"] if transition["ended"] else following
                 for c, reward in enumerate(rewards):
-                    delta = reward + discount * after[c] - own["value"][c]
+                    delta = reward + discount * after[c] - transition["value"][c]
                     running[c] = delta + (
-                        0.0 if own["ended"] else self.config.lam * discount * running[c]
+                        0.0 if transition["ended"] else self.config.lam * discount * running[c]
                     )
-                own["target"] = np.array(running) + own["value"]
-                own["advantage"] = sum(
+                transition["target"] = np.array(running) + transition["value"]
+                transition["advantage"] = sum(
                     w * a for w, a in zip(weights.values(), running[1:], strict=True)
                 )
-                following = own["value"]
-        flat = [own for row in self.steps for own in row]
-        mean = sum(own["advantage"] for own in flat) / len(flat)
-        deviation = (sum((own["advantage"] - mean) ** 2 for own in flat) / len(flat)) ** 0.5
-        for own in flat:
-            own["advantage"] = (own["advantage"] - mean) / (deviation + 1e-8)
+                following = transition["value"]
+        flat = [transition for row in self.steps for transition in row]
+        mean = sum(transition["advantage"] for transition in flat) / len(flat)
+        deviation = (
+            sum((transition["advantage"] - mean) ** 2 for transition in flat) / len(flat)
+        ) ** 0.5
+        for transition in flat:
+            transition["advantage"] = (transition["advantage"] - mean) / (deviation + 1e-8)
         return self.steps
 
     def update(self, order: np.ndarray, bounds: list[int], part: int, step: int) -> None:
         """One minibatch, one graph after another."""
         agent, config = self.agent, self.config
-        flat = [own for row in self.steps for own in row]
-        chosen = [flat[j] for j in order[bounds[part] : bounds[part + 1]].tolist()]
+        flat = [transition for row in self.steps for transition in row]
+        minibatch = [flat[j] for j in order[bounds[part] : bounds[part + 1]].tolist()]
         agent.online.flat_grad.zero_()
         total: Any = 0.0
-        for own in chosen:
+        for transition in minibatch:
             batch = {
-                "obs": graph_of(own["obs"], agent),
-                "real": torch.from_numpy(own["real"])[None],
+                "obs": graph_of(transition["obs"], agent),
+                "real": torch.from_numpy(transition["real"])[None],
                 "chosen": torch.zeros(1, 0, dtype=torch.int64),
-                "log_p": torch.tensor([[own["log_p"]]]),
-                "advantage": torch.tensor([[own["advantage"]]], dtype=torch.float32),
+                "log_p": torch.tensor([[transition["log_p"]]]),
+                "advantage": torch.tensor([[transition["advantage"]]], dtype=torch.float32),
                 "weight": torch.ones(1),
-                "target": torch.from_numpy(own["target"].astype(np.float32))[None],
-                "value": torch.from_numpy(own["value"])[None],
+                "target": torch.from_numpy(transition["target"].astype(np.float32))[None],
+                "value": torch.from_numpy(transition["value"])[None],
             }
             total = total + agent.loss(batch)[0]  # type: ignore[arg-type]
-        (total / len(chosen)).backward()
+        (total / len(minibatch)).backward()
         clip(agent.online.flat_grad, config.clip_norm or float("inf"))
         agent.count[0] += 1
         adam(

@@ -34,12 +34,12 @@ def learn(name: str) -> dict[str, Any]:
     command = WHAT[name]
     with tempfile.TemporaryDirectory() as folder:
         run, minutes = train(command, SEEDS, folder)
-        found = json.loads((run / "summary.json").read_text())
-    returns = [member["return"] for member in found["seeds"].values()]
+        summary = json.loads((run / "summary.json").read_text())
+    returns = [member["return"] for member in summary["seeds"].values()]
     marks = yardsticks(named(command[0]).env)
     low, high = (float(bound) for bound in bootstrap_interval(np.array(returns)))
     closed = [(r - marks["random"]) / (marks["scripted"] - marks["random"]) for r in returns]
-    steps = min(member["step"] for member in found["seeds"].values())
+    steps = min(member["step"] for member in summary["seeds"].values())
     return {
         "name": name,
         "command": f"tenfold train {' '.join(command)} --seeds {SEEDS}",
@@ -62,12 +62,14 @@ def main() -> None:
     }
     for name in sys.argv[1:] or WHAT:
         rows[name] = learn(name)
-        alone, apart = rows.get("treasure-small"), rows.get("treasure-small, 2 actors")
-        if alone and apart:
-            difference = (np.array(apart["returns"]) - np.array(alone["returns"])) / abs(
+        alone, with_actors = rows.get("treasure-small"), rows.get("treasure-small, 2 actors")
+        if alone and with_actors:
+            difference = (np.array(with_actors["returns"]) - np.array(alone["returns"])) / abs(
                 alone["mean"]
             )
-            apart["paired_interval"] = [float(bound) for bound in bootstrap_interval(difference)]
+            with_actors["paired_interval"] = [
+                float(bound) for bound in bootstrap_interval(difference)
+            ]
         write("worlds", [rows[n] for n in WHAT if n in rows])
 
 

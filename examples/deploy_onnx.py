@@ -40,13 +40,15 @@ class Policy:
         says on purpose that every option is allowed."""
         team = self.about["agents"] > 1
         batch = len(observations[0] if team else observations)
-        given = {port["name"]: self.array(port, observations, masks, batch) for port in self.inputs}
-        found = self.session.run(None, given)
+        inputs = {
+            port["name"]: self.array(port, observations, masks, batch) for port in self.inputs
+        }
+        outputs = self.session.run(None, inputs)
         if team:
             return [
-                [self.action(found, (m, i)) for i in range(batch)] for m in range(len(found[0]))
+                [self.action(outputs, (m, i)) for i in range(batch)] for m in range(len(outputs[0]))
             ]
-        return [self.action(found, (i,)) for i in range(batch)]
+        return [self.action(outputs, (i,)) for i in range(batch)]
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
@@ -62,13 +64,13 @@ class Policy:
                 )
             if masks is None:
                 return np.ones(shape, bool)
-            each = masks
+            rows = masks
             if not isinstance(masks, np.ndarray):
-                each = (
-                    [own for team in masks for own in team] if self.about["agents"] > 1 else masks
+                rows = (
+                    [mask for team in masks for mask in team] if self.about["agents"] > 1 else masks
                 )
-                each = np.stack([options(self.about["action_space"], one) for one in each])
-            return each.astype(bool).reshape(shape)
+                rows = np.stack([options(self.about["action_space"], one) for one in rows])
+            return rows.astype(bool).reshape(shape)
         if port["kind"] in ("uniform", "normal"):
             drawn = (
                 self.rng.random(shape) if port["kind"] == "uniform" else self.rng.normal(size=shape)
@@ -76,29 +78,29 @@ class Policy:
             return drawn.astype(port["dtype"])
         lists = (self.about["agents"] > 1) + 1 + (self.about["frames"] > 1)
 
-        def leaf(seen: Any, depth: int) -> np.ndarray:
+        def leaf(obs: Any, depth: int) -> np.ndarray:
             if depth:
-                return np.stack([leaf(one, depth - 1) for one in seen])
+                return np.stack([leaf(one, depth - 1) for one in obs])
             for key in port["path"]:
-                seen = seen[key]
-            return graph_part(port, seen) if "part" in port else np.asarray(seen)
+                obs = obs[key]
+            return graph_part(port, obs) if "part" in port else np.asarray(obs)
 
         return leaf(observations, lists).astype(port["dtype"]).reshape(shape)
 
-    def action(self, found: list[np.ndarray], place: tuple[int, ...]) -> Any:
+    def action(self, outputs: list[np.ndarray], index: tuple[int, ...]) -> Any:
         """The parts of one action, put together as its space has them."""
-        parts = {
-            tuple(p["path"]): own[place]
-            for p, own in zip(self.about["outputs"], found, strict=True)
+        values = {
+            tuple(p["path"]): output[index]
+            for p, output in zip(self.about["outputs"], outputs, strict=True)
         }
 
         def built(space: dict[str, Any], path: tuple[Any, ...]) -> Any:
             below = space.get("spaces")
             if isinstance(below, dict):
-                return {key: built(own, (*path, key)) for key, own in below.items()}
+                return {key: built(inner, (*path, key)) for key, inner in below.items()}
             if isinstance(below, list):
-                return tuple(built(own, (*path, k)) for k, own in enumerate(below))
-            return parts[path]
+                return tuple(built(inner, (*path, k)) for k, inner in enumerate(below))
+            return values[path]
 
         return built(self.about["action_space"], ())
 
@@ -109,9 +111,9 @@ def options(space: dict[str, Any], mask: Any) -> np.ndarray:
     below = space.get("spaces")
     if below is not None and (mask is None or isinstance(mask, dict | tuple)):
         keys = list(below) if isinstance(below, dict) else range(len(below))
-        given = {} if mask is None else mask if isinstance(mask, dict) else dict(enumerate(mask))
-        parts = [options(below[key], given.get(key)) for key in keys]
-        return np.concatenate([np.zeros(0, bool), *parts])
+        masks = {} if mask is None else mask if isinstance(mask, dict) else dict(enumerate(mask))
+        flat = [options(below[key], masks.get(key)) for key in keys]
+        return np.concatenate([np.zeros(0, bool), *flat])
     binary = space["type"] == "MultiBinary"
     sizes = {
         "Discrete": [space.get("n", 0)],
@@ -125,8 +127,8 @@ def options(space: dict[str, Any], mask: Any) -> np.ndarray:
     while isinstance(mask, tuple) and any(isinstance(one, tuple) for one in mask):
         mask = tuple(one for some in mask for one in (some if isinstance(some, tuple) else [some]))
     if isinstance(mask, tuple):
-        each = zip(mask, sizes, strict=True)
-        mask = np.concatenate([np.ones(n) if own is None else own for own, n in each])
+        heads = zip(mask, sizes, strict=True)
+        mask = np.concatenate([np.ones(n) if head is None else head for head, n in heads])
     return np.ravel(mask).astype(bool)
 
 
@@ -135,9 +137,9 @@ def graph_part(port: dict[str, Any], graph: Any) -> np.ndarray:
     links = np.zeros((0, 2)) if graph.edge_links is None else np.asarray(graph.edge_links)
     if port["part"] == "counts":
         return np.array([len(graph.nodes), len(links)])
-    room, own = np.zeros(port["shape"][-2:]), getattr(graph, GRAPH[port["part"]])
-    if own is not None:  # a graph without edges may have no such array
-        room[: len(own)] = np.reshape(own, (len(own), room.shape[1]))
+    room, array = np.zeros(port["shape"][-2:]), getattr(graph, GRAPH[port["part"]])
+    if array is not None:  # a graph without edges may have no such array
+        room[: len(array)] = np.reshape(array, (len(array), room.shape[1]))
     return room
 
 
@@ -146,24 +148,24 @@ class Frames:
     again."""
 
     def __init__(self, count: int) -> None:
-        self.seen: deque[Any] = deque(maxlen=count)
+        self.observations: deque[Any] = deque(maxlen=count)
 
     def begin(self, observation: Any) -> list[Any]:
-        self.seen.extend([observation] * (self.seen.maxlen or 1))
-        return list(self.seen)
+        self.observations.extend([observation] * (self.observations.maxlen or 1))
+        return list(self.observations)
 
     def add(self, observation: Any) -> list[Any]:
-        self.seen.append(observation)
-        return list(self.seen)
+        self.observations.append(observation)
+        return list(self.observations)
 
 
 def some(space: dict[str, Any], rng: np.random.Generator) -> Any:
     """Any observation of a space, for a first try."""
     kind, below = space["type"], space.get("spaces")
     if isinstance(below, dict):
-        return {key: some(own, rng) for key, own in below.items()}
+        return {key: some(inner, rng) for key, inner in below.items()}
     if isinstance(below, list):
-        return tuple(some(own, rng) for own in below)
+        return tuple(some(inner, rng) for inner in below)
     if kind == "Discrete":
         return space["start"] + int(rng.integers(space["n"]))
     if kind == "MultiDiscrete":
@@ -197,13 +199,13 @@ def main(file: str, count: int = 1000) -> None:
     policy, rng = Policy(file), np.random.default_rng(0)
     about = policy.about
     print(f"{about['agent']} on {about['env']}, {about['policy']}, after {about['step']:,} steps")
-    shown = [some(about["observation_space"], rng) for _ in range(count)]
+    observations = [some(about["observation_space"], rng) for _ in range(count)]
     if about["frames"] > 1:
-        shown = [Frames(about["frames"]).begin(one) for one in shown]
+        observations = [Frames(about["frames"]).begin(one) for one in observations]
     if about["agents"] > 1:
-        shown = [shown] * about["agents"]
+        observations = [observations] * about["agents"]
     start = time.perf_counter()
-    actions = policy.act(shown, None)  # masks: all options are allowed
+    actions = policy.act(observations, None)  # masks: all options are allowed
     print(f"first actions: {actions[:3]}")
     print(f"{count:,} observations in {1e3 * (time.perf_counter() - start):.1f} ms")
 

@@ -1,5 +1,4 @@
-"""A domain of one's own: an environment, what is worth saying about runs in it, and a part of their
-page.
+"""A domain of your own: an environment, the evaluation of runs in it, and a section of their page.
 
     tenfold train dqn --env orchard:Orchard-v0 --steps 20k && tenfold eval
 
@@ -30,7 +29,7 @@ class Orchard(gym.Env[np.ndarray, int]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.ripe, self.at, self.picked = self.np_random.random(TREES) < 0.5, 0, 0
-        return self.seen(), {}
+        return self.observe(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         reward = (1.0 if self.ripe[self.at] else -0.5) if action else 0.0
@@ -38,15 +37,15 @@ class Orchard(gym.Env[np.ndarray, int]):
         self.at += 1
         over = self.at == TREES
         info = {"picked": self.picked, "ripe": int(self.ripe.sum())} if over else {}
-        return self.seen(), reward, over, False, info
+        return self.observe(), reward, over, False, info
 
-    def seen(self) -> np.ndarray:
-        there = self.ripe[self.at] if self.at < TREES else 0
-        return np.array([there, self.at / TREES], np.float32)
+    def observe(self) -> np.ndarray:
+        ripe = self.ripe[self.at] if self.at < TREES else 0
+        return np.array([ripe, self.at / TREES], np.float32)
 
 
 class Orchards(ten.Domain):
-    """Runs in orchards are judged by the share of ripe apples that were picked."""
+    """Runs in orchards are evaluated by the share of ripe apples that were picked."""
 
     name, title = "orchard", "orchards"
     registered = {"Orchard-v0": {"entry_point": "orchard:Orchard"}}
@@ -57,8 +56,8 @@ class Orchards(ten.Domain):
         (played.path / "apples.json").write_text(json.dumps(share))
         return {"picked_share": share}
 
-    def lines(self, found: dict[str, Any]) -> list[str]:
-        return [f"  picked   {found['picked_share']:10.1%} of the ripe apples"]
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        return [f"  picked   {results['picked_share']:10.1%} of the ripe apples"]
 
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> list[Section]:
         if not (path / "apples.json").exists():

@@ -32,24 +32,26 @@ def main(rounds: int = 60) -> float:
     adam = torch.optim.Adam([*policy.parameters(), *value.parameters()], lr=3e-3)
     mean = 0.0
     for _ in range(rounds):
-        seen, masks, actions, rewards = [], [], [], []
+        observations, masks, actions, rewards = [], [], [], []
         obs, mask = orders(rng)
         for _ in range(STEPS):
             with torch.no_grad():
                 action = heads.sample(policy(obs), mask)
-            taken = obs.view(WORLDS, MACHINES, ORDERS).gather(-1, action[..., None])[..., 0]
+            order_values = obs.view(WORLDS, MACHINES, ORDERS).gather(-1, action[..., None])[..., 0]
             for column, row in zip(
-                (seen, masks, actions, rewards), (obs, mask, action, taken.mean(-1)), strict=True
+                (observations, masks, actions, rewards),
+                (obs, mask, action, order_values.mean(-1)),
+                strict=True,
             ):
                 column.append(row)
             obs, mask = orders(rng)
-        states, allowed, chosen, reward = map(torch.stack, (seen, masks, actions, rewards))
+        states, allowed, action, reward = map(torch.stack, (observations, masks, actions, rewards))
         with torch.no_grad():
             values = value(torch.cat([states, obs[None]]))[..., 0]
         none = torch.zeros_like(reward)  # no episode ends: the rollout's end cuts like a time limit
         gain = ten.ops.gae(reward, none + 0.9, values[:-1], values[1:], none, lam=0.9)
         logits = policy(states)
-        log_prob = heads.joint(heads.log_prob(logits, chosen, allowed))
+        log_prob = heads.joint(heads.log_prob(logits, action, allowed))
         entropy = heads.entropy(logits, allowed).sum(-1)
         better = (gain - gain.mean()) / (gain.std() + 1e-8)
         target = gain + values[:-1]

@@ -24,15 +24,18 @@ def main() -> int:
     )
     parser.add_argument("folder", type=Path, help="where the run is kept")
     parser.add_argument("--steps", type=int, default=50_000, help="environment steps in all")
-    given = parser.parse_args()
-    if (given.folder / "config.yaml").exists():
-        result = ten.resume(given.folder, given.steps, quiet=True)
+    arguments = parser.parse_args()
+    if (arguments.folder / "config.yaml").exists():
+        result = ten.resume(arguments.folder, arguments.steps, quiet=True)
     else:
         run = ten.Run(
-            env="CartPole-v1", agent=ten.DQN(n_step=3), steps=given.steps, checkpoint_every=2_000
+            env="CartPole-v1",
+            agent=ten.DQN(n_step=3),
+            steps=arguments.steps,
+            checkpoint_every=2_000,
         )
-        result = ten.train(run, given.folder, quiet=True)
-    print(f"step {result.step:,} of {given.steps:,}", flush=True)
+        result = ten.train(run, arguments.folder, quiet=True)
+    print(f"step {result.step:,} of {arguments.steps:,}", flush=True)
     return AGAIN if result.interrupted else 0
 
 

@@ -145,9 +145,9 @@ def evaluate(module: Any, batch: dict[str, Any], actions: torch.Tensor) -> dict[
 def gradients(module: Any, batch: dict[str, Any], actions: torch.Tensor) -> dict[str, torch.Tensor]:
     """Of a loss with all three parts."""
     module.zero_grad(set_to_none=True)
-    found = evaluate(module, batch, actions)
+    outputs = evaluate(module, batch, actions)
     (
-        -found["log-probability"] - 0.01 * found["entropy"] + (found["value"] - 1) ** 2
+        -outputs["log-probability"] - 0.01 * outputs["entropy"] + (outputs["value"] - 1) ** 2
     ).mean().backward()
     return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
 
@@ -174,7 +174,9 @@ def milliseconds(candidates: dict[str, Callable[[], Any]], rounds: int = 50) -> 
             start = time.perf_counter()
             work()
             times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(found[rounds // 5 :]) * 1e3 for name, found in times.items()}
+    return {
+        name: statistics.median(seconds[rounds // 5 :]) * 1e3 for name, seconds in times.items()
+    }
 
 
 def main() -> None:
@@ -189,15 +191,15 @@ def main() -> None:
     )
     parser.add_argument("--hidden", type=int, nargs="+", default=[64, 64])
     parser.add_argument("--rows", type=int, default=256, help="of the random batch")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     logging.getLogger("ray").setLevel(logging.ERROR)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     arrays = (
-        dict(np.load(given.batch))
-        if given.batch
-        else random_batch(rng, given.rows, 80, given.sizes)
+        dict(np.load(arguments.batch))
+        if arguments.batch
+        else random_batch(rng, arguments.rows, 80, arguments.sizes)
     )
     batch = {
         Columns.OBS: {key: torch.from_numpy(arrays[key]) for key in ("observations", "action_mask")}
@@ -205,17 +207,17 @@ def main() -> None:
     actions = torch.from_numpy(arrays["actions"]).long()
 
     width = arrays["observations"].shape[1]
-    old = build(PerHead, width, given.sizes, given.hidden)
-    new = build(MultiHeadActionMaskRLModule, width, given.sizes, given.hidden)
+    old = build(PerHead, width, arguments.sizes, arguments.hidden)
+    new = build(MultiHeadActionMaskRLModule, width, arguments.sizes, arguments.hidden)
     copy_weights(old, new)
 
     print(
-        f"{len(actions)} rows, {len(given.sizes)} heads, {sum(given.sizes)} options; largest "
-        "differences:"
+        f"{len(actions)} rows, {len(arguments.sizes)} heads, {sum(arguments.sizes)} options; "
+        "largest differences:"
     )
-    expected, found = evaluate(old, batch, actions), evaluate(new, batch, actions)
+    expected, outputs = evaluate(old, batch, actions), evaluate(new, batch, actions)
     for name in expected:
-        print(f"  {name:16} {float((expected[name] - found[name]).detach().abs().max()):.1e}")
+        print(f"  {name:16} {float((expected[name] - outputs[name]).detach().abs().max()):.1e}")
     pairs = zip(
         as_new(gradients(old, batch, actions), new),
         gradients(new, batch, actions).values(),

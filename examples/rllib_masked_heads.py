@@ -71,10 +71,10 @@ class Orders(gym.Env):
         }
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict]:
-        taken = np.arange(self.machines), np.asarray(action)
-        if not self.allowed[taken].all():
+        chosen_orders = np.arange(self.machines), np.asarray(action)
+        if not self.allowed[chosen_orders].all():
             raise AssertionError(f"a forbidden order was taken: {action}")
-        reward = float(self.values[taken].mean())
+        reward = float(self.values[chosen_orders].mean())
         self.step_count += 1
         return self.offer(), reward, False, self.step_count >= self.steps, {}
 
@@ -107,20 +107,20 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="folder of the checkpoint; a temporary one if not given"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     logging.getLogger("ray").setLevel(logging.ERROR)
     torch.set_num_threads(1)  # networks this small lose time on more
-    ray.init(num_cpus=max(2, given.runners + 1), include_dashboard=False, logging_level="ERROR")
+    ray.init(num_cpus=max(2, arguments.runners + 1), include_dashboard=False, logging_level="ERROR")
 
-    algorithm = configuration(given.runners).build_algo()
-    for iteration in range(given.iterations):
+    algorithm = configuration(arguments.runners).build_algo()
+    for iteration in range(arguments.iterations):
         result = algorithm.train()
         print(
             f"iteration {iteration}: mean return {result['env_runners']['episode_return_mean']:.2f}"
         )
 
     # a checkpoint is RLlib's own, and RLlib restores it
-    folder = given.out.resolve() if given.out else Path(tempfile.mkdtemp())
+    folder = arguments.out.resolve() if arguments.out else Path(tempfile.mkdtemp())
     algorithm.save_to_path(folder)
     algorithm.stop()
     restored = PPO.from_checkpoint(str(folder))

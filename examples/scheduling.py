@@ -29,8 +29,8 @@ def main(steps: int = 20_000) -> None:
     print(f"makespan {best['makespan']}")
     for machine in range(3):
         done = sorted((s.start, s.end, s.job) for s in best["schedule"] if s.machine == machine)
-        told = "  ".join(f"job {job}: {start} to {end}" for start, end, job in done)
-        print(f"machine {machine}:  {told}")
+        operations = "  ".join(f"job {job}: {start} to {end}" for start, end, job in done)
+        print(f"machine {machine}:  {operations}")
 
 
 if __name__ == "__main__":

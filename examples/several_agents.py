@@ -29,22 +29,22 @@ class Porters:
         self.agents, self.turn = list(self.possible_agents), 0
         places = np.random.default_rng(seed).integers(1, CELLS - 1, 2)
         self.places = dict(zip(self.agents, map(int, places), strict=True))
-        return self.seen(), {agent: {} for agent in self.agents}
+        return self.observe(), {agent: {} for agent in self.agents}
 
-    def seen(self):
-        found = {}
+    def observe(self):
+        observations = {}
         for agent in self.possible_agents:
             (other,) = set(self.possible_agents) - {agent}
-            found[agent] = np.zeros(2 * CELLS, np.float32)
-            found[agent][[self.places[agent], CELLS + self.places[other]]] = 1
-        return found
+            observations[agent] = np.zeros(2 * CELLS, np.float32)
+            observations[agent][[self.places[agent], CELLS + self.places[other]]] = 1
+        return observations
 
     def step(self, actions):
         self.turn += 1
         for agent, action in actions.items():
             self.places[agent] = min(max(self.places[agent] + int(action) - 1, 0), CELLS - 1)
         done = set(self.places.values()) == {0, CELLS - 1}
-        now, agents = self.seen(), self.agents
+        now, agents = self.observe(), self.agents
         self.agents = [] if done or self.turn == LIMIT else agents
         return (
             now,

@@ -32,7 +32,7 @@ def trial(rng: np.random.Generator, steps: int, loading: np.ndarray) -> tuple[li
     rates = np.exp(z @ loading[:2] + loading[2])
     spikes = rng.random(rates.shape) < rates * TICK
     times = [
-        (np.flatnonzero(own) + rng.random(own.sum())) * TICK for own in spikes.T
+        (np.flatnonzero(fired) + rng.random(fired.sum())) * TICK for fired in spikes.T
     ]  # within its tick, anywhere
     return times, z
 
@@ -48,8 +48,8 @@ def write_session(path: Path, seed: int, neurons: int = NEURONS, trials: int = T
     for _ in range(trials):
         length = rng.uniform(1.0, 1.6)
         times, z = trial(rng, int(length / TICK), loading)
-        for own, new in zip(spikes, times, strict=True):
-            own.append(clock + new)
+        for train, new in zip(spikes, times, strict=True):
+            train.append(clock + new)
         starts.append(clock)
         stops.append(clock + length)
         moments.append(clock + np.arange(0, len(z), 7) * TICK)  # a camera at 143 Hz
@@ -60,8 +60,8 @@ def write_session(path: Path, seed: int, neurons: int = NEURONS, trials: int = T
         file.attrs["neurodata_type"], file.attrs["namespace"] = "NWBFile", "core"
         units = file.create_group("units")
         units["id"] = np.arange(neurons)
-        units["spike_times"] = np.concatenate([np.concatenate(own) for own in spikes])
-        units["spike_times_index"] = np.cumsum([sum(map(len, own)) for own in spikes])
+        units["spike_times"] = np.concatenate([np.concatenate(train) for train in spikes])
+        units["spike_times_index"] = np.cumsum([sum(map(len, train)) for train in spikes])
         table = file.create_group("intervals/trials")
         table["start_time"], table["stop_time"] = np.array(starts), np.array(stops)
         hand = file.create_group("processing/behavior/hand")

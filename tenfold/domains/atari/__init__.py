@@ -15,7 +15,7 @@ THEIRS = re.compile(r"(?:ALE/)(\w+)-v\d+|(\w+?)(?:NoFrameskip|Deterministic)-v\d
 
 
 class Atari(Domain):
-    """Judged by the games' own scores."""
+    """Evaluated by the games' own scores."""
 
     name, title = "atari", "Atari games"
     steps_alone = False

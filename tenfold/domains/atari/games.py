@@ -1,11 +1,11 @@
 """Games of the Arcade Learning Environment: `AtariEnv` is one game with its true scores, for
-evaluations, films and whoever wants it from Gymnasium; `AtariEnvironments` is many of them as
-training sees them, with rewards clipped and lives that end episodes.
+evaluations, films and Gymnasium's users; `AtariEnvironments` is many of them for training, with
+clipped rewards and lives that end episodes.
 
-Both are ALE's own vector environment, which skips frames, takes the brighter of the last two,
-shrinks and stacks in C++ on threads of its own. It can begin a game anew at any moment, by a seed
-for each; so the adapter does that itself in the very step in which a game ends, and ALE's own
-resets never happen.
+Both use ALE's own vector environment, which skips frames, takes the brighter of the last two,
+shrinks and stacks in C++ on threads of its own. It can reset a game at any moment, with a seed for
+each; so the adapter resets a game in the very step in which it ends, and ALE's own resets never
+happen.
 """
 
 import difflib
@@ -66,11 +66,11 @@ class Game:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an observation."""
+        """The shape of an observation."""
         return (SIDE, SIDE) if self.frames == 1 else (self.frames, SIDE, SIDE)
 
     def make(self, count: int, threads: int) -> Any:
-        """So many games as ALE's vector environment, with true scores."""
+        """`count` games as ALE's vector environment, with true scores."""
         try:
             from ale_py import roms
             from ale_py.vector_env import AtariVectorEnv
@@ -136,7 +136,7 @@ class AtariEnv(gym.Env[np.ndarray, int]):
         return self.image
 
     def render(self) -> np.ndarray:  # type: ignore[override]
-        """The latest frame as the agent sees it, enlarged."""
+        """The latest observed frame, enlarged."""
         frame = self.image.reshape(-1, SIDE, SIDE)[-1]
         return np.repeat(np.kron(frame, np.ones((ENLARGED, ENLARGED), np.uint8))[..., None], 3, 2)
 
@@ -145,8 +145,8 @@ class AtariEnv(gym.Env[np.ndarray, int]):
 
 
 class AtariEnvironments(Environments):
-    """Many games as training sees them. An `Episode` is a whole game with its true score; the
-    learner's `reward` is clipped, and a life lost is `terminated` to it."""
+    """Many games for training. An `Episode` is a whole game with its true score; the learner's
+    `reward` is clipped, and losing a life is `terminated` for it."""
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
         ident, arguments = split_name(name)
@@ -164,7 +164,7 @@ class AtariEnvironments(Environments):
         self.begin(self.everyone)
 
     def begin(self, which: np.ndarray) -> None:
-        """The current games of these lanes from their start."""
+        """Starts new games in these lanes."""
         seeds = np.array([self.episode_seed(i) for i in np.flatnonzero(which).tolist()])
         obs, info = self.ale.reset(seed=seeds, options={"reset_mask": which})
         self.obs[which] = obs.reshape(self.obs.shape)[which]
@@ -190,8 +190,8 @@ class AtariEnvironments(Environments):
             self.begin(over)
 
     def advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One step of every game, with its true score in `reward`; where it was the last one, and
-        where a life was lost in it."""
+        """One step of every game; `reward` is the true score. Returns where the game ended, and
+        where a life was lost."""
         obs, score, over, cut, info = self.ale.step(np.ascontiguousarray(actions, np.int64))
         self.obs[...] = obs.reshape(self.obs.shape)
         self.reward[:], self.terminated[:], self.truncated[:] = score, over, cut & ~over
@@ -206,8 +206,8 @@ class AtariEnvironments(Environments):
         return replayable(self, self.actions)
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """Plays the current games again, all of them up to now: each begins as many steps before
-        it as it is long. False where that did not lead to the same observations."""
+        """Replays the current games, all at once: a game of n steps begins n steps before the end.
+        Returns False where the observations differ."""
         self.episode, lengths = state["episode"].tolist(), state["length"]
         longest, followed = int(lengths.max()), True
         while self.actions.shape[1] < longest:

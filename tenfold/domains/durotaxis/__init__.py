@@ -16,7 +16,8 @@ COLONY = "tenfold/Durotaxis-v0"
 
 
 class Durotaxis(Domain):
-    """Colonies; judged by how often they reach the goal, on their own substrates or on others."""
+    """Colonies, evaluated by how often they reach the goal, on the substrates of training or on
+    others."""
 
     name, title = "durotaxis", "colonies"
     steps_alone = False

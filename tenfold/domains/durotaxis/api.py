@@ -1,4 +1,4 @@
-"""Durotaxis for Gymnasium: an ordinary environment, and a vector of them."""
+"""Durotaxis for Gymnasium: an ordinary environment, and a vector environment."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ from tenfold.envs.arguments import shown
 
 
 def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
-    """A row as an observation of the space."""
+    """The observation of the space from a row."""
     nodes, links, edges, _ = graph_size(setting.max_nodes).starts
     n, e = int(row[0]), int(row[1])
     graph = spaces.GraphInstance(
@@ -53,8 +53,8 @@ def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
 
 
 def flat_actions(action: Any, colonies: int) -> np.ndarray:
-    """Actions of the space, or of as many as there are colonies, in one or in a list, as rows;
-    `set_actions` refuses other sizes."""
+    """Rows from actions of the space, one for each colony, or a list of them; `set_actions` refuses
+    other sizes."""
     if isinstance(action, list | tuple) and action and all(isinstance(one, dict) for one in action):
         return np.concatenate([flat_actions(one, 1) for one in action])
     try:
@@ -70,8 +70,8 @@ def flat_actions(action: Any, colonies: int) -> np.ndarray:
 
 
 class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
-    """The same as an ordinary environment. Episodes of a seed are those of a lane with this episode
-    seed.
+    """One colony as an ordinary environment. Episodes of a seed are those of a lane with this
+    episode seed.
 
     `info` has the reward's `components` by name and in mode nodes the `action_mask`; at the end the
     `ending`, `success` and the `trajectory`, a table with the columns `view.TRAJECTORY`.
@@ -160,8 +160,8 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         return read_row(self.setting, inner.obs[0])
 
     def mean_action(self) -> np.ndarray:
-        """The action taken in five numbers: in mode nodes the share of deleted nodes, and means
-        over those that spawn."""
+        """The action in five numbers: in mode nodes the share of deleted nodes, and means over the
+        nodes that spawn."""
         action, n, nodes = (
             self.inner.action[0],
             int(self.inner.colonies.nodes[0]),
@@ -174,7 +174,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         return np.array([np.mean(action[:n] == DELETE), *means])
 
     def render(self) -> Any:
-        """The colony as text, or as RGB [H, W, 3] with the way of its centroid."""
+        """The colony as text, or as RGB [H, W, 3] with the path of its centroid."""
         rules, colonies = self.inner.rules, self.inner.colonies
         if self.render_mode != "rgb_array":
             return picture_text(rules, colonies, 0)

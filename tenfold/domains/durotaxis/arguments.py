@@ -1,7 +1,7 @@
-"""What users ask for in numbers: sizes of worlds and numbers of first nodes, each one number or a
-range such as 300..900 that every episode draws from; and where a trained policy is tried.
+"""Reads sizes of worlds and numbers of first nodes, each one number or a range such as 300..900
+that every episode draws from; and the conditions that a trained policy is evaluated in.
 
-Nothing is compiled here, so that errors appear at once.
+Imports no compiled code, so that errors appear at once.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ SIDE = r"\d+(?:\.\.\d+)?"  # 900, or 300..900
 Range = tuple[int, int]  # the least and the most, both included
 
 
-def ends_of(value: Any) -> tuple[Any, Any] | None:
-    """The two ends of "1..60", (1, 60) or [1, 60] as they were given; None where it is no range."""
+def range_ends(value: Any) -> tuple[Any, Any] | None:
+    """The two ends of "1..60", (1, 60) or [1, 60], unchecked; None if it is not a range."""
     if isinstance(value, str) and ".." in value:
         first, _, last = value.partition("..")
         return parse_number(first), parse_number(last)
@@ -46,7 +46,7 @@ def ends_of(value: Any) -> tuple[Any, Any] | None:
 
 def read_range(name: str, value: Any, least: int, most: int) -> Range:
     """A whole number within limits, or a range of them."""
-    ends = ends_of(value)
+    ends = range_ends(value)
     if ends is None:
         only = read_whole(name, value, least, most)
         return only, only
@@ -71,7 +71,7 @@ def read_size(size: Any) -> tuple[Range, Range]:
     )
     sides: list[Range] = []
     for part in sides_text:
-        ends = ends_of(part)
+        ends = range_ends(part)
         only = parse_number(part) if isinstance(part, str) else part
         low, high = map(as_whole, ends or (only, only))
         if low is None or high is None or low > high:
@@ -104,7 +104,7 @@ def range_hint(size: Any) -> str:
 
 
 def only_size(size: Any, whose: str) -> tuple[int, int]:
-    """The one size of what cannot be stretched."""
+    """The size of a substrate that cannot be stretched."""
     (narrow, width), (low, height) = read_size(size)
     if (narrow, low) != (width, height):
         raise EnvironmentFault(
@@ -115,14 +115,14 @@ def only_size(size: Any, whose: str) -> tuple[int, int]:
 
 
 def margins_of(margin: float | None, width: int, height: int) -> tuple[float, float]:
-    """How close nodes come to the left and right, and to the top and bottom."""
+    """The margins of nodes at left and right, and at top and bottom."""
     if margin is not None:
         return margin, margin
     return max(LEAST_MARGIN, MARGIN_PART * width), max(LEAST_MARGIN, MARGIN_PART * height)
 
 
 def check_margin(margin: float | None, width: int, height: int) -> None:
-    """Of the smallest world that is drawn: larger ones have more room."""
+    """Refuses a margin that the smallest world has no room for."""
     margin_x, margin_y = margins_of(margin, width, height)
     if not (margin_x >= 0 and 2 * margin_x < width and 2 * margin_y < height):
         raise EnvironmentFault(
@@ -142,8 +142,8 @@ def check_margin(margin: float | None, width: int, height: int) -> None:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where a trained policy is tried: what is empty stays as in training. `deterministic` takes
-    the most probable action and rounds the number of deletions down."""
+    """The conditions that a trained policy is evaluated in; empty ones stay as in training.
+    `deterministic` takes the most probable action and rounds the number of deletions down."""
 
     substrate: str = ""
     size: str = ""
@@ -166,7 +166,7 @@ class Deployment:
                 "save an array with numpy.save first."
             )
         if isinstance(size, tuple):
-            size = "x".join(map(written, size))
+            size = "x".join(map(format_side, size))
         if isinstance(nodes, tuple) or (isinstance(nodes, str) and ".." in nodes):
             nodes = "..".join(map(str, read_range("--nodes", nodes, 1, MAX_NODES)))
         elif nodes is not None:
@@ -176,7 +176,7 @@ class Deployment:
         return cls(str(substrate or ""), size or "", nodes, bool(options.get("deterministic")))
 
     def env(self, trained_in: str) -> str:
-        """The environment's name there."""
+        """The name of the environment with these conditions."""
         changed = {
             "substrate": self.substrate,
             "size": self.size,
@@ -198,7 +198,8 @@ class Deployment:
 
     @property
     def description(self) -> str:
-        """What is other than in training; a file by its name and the beginning of its digest."""
+        """The conditions that differ from training; a file by its name and the start of its
+        digest."""
         ground = self.substrate
         if ground.endswith(".npy") and Path(ground).is_file():
             ground = (
@@ -213,7 +214,7 @@ class Deployment:
         return ", ".join(filter(None, differences)) or "as trained"
 
 
-def written(side: Any) -> str:
+def format_side(side: Any) -> str:
     """A side as `--size` takes it: 900, or (300, 900) as 300..900."""
     return "..".join(map(str, side)) if isinstance(side, tuple) else str(side)
 

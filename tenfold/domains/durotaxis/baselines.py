@@ -23,7 +23,7 @@ STEER = 1.6
 
 
 def nodes_of(envs: DurotaxisEnvironments) -> tuple[np.ndarray, np.ndarray]:
-    """Features of nodes [E, max_nodes, F] as they are seen, and which rows are nodes."""
+    """Observed features of nodes [E, max_nodes, F], and which rows are nodes."""
     start, end = graph_size(envs.setting.max_nodes).starts[:2]
     return (
         envs.obs[:, start:end].reshape(envs.num_envs, -1, NODE),
@@ -32,8 +32,8 @@ def nodes_of(envs: DurotaxisEnvironments) -> tuple[np.ndarray, np.ndarray]:
 
 
 def random_policy(seed: int = 0, around_half: float = 0.5) -> Policy:
-    """Uniform in the ranges, delete_ratio in 0.5 ± around_half; in mode nodes uniform over what
-    each node may choose.
+    """Uniform within the limits, delete_ratio in 0.5 ± around_half; in mode nodes uniform over each
+    node's legal choices.
 
     Over its whole range a uniform delete_ratio d ends nearly every colony: log 2(1 − d) is log 2 −
     1 in the mean, and a quarter of the colony is lost in a step.
@@ -64,16 +64,15 @@ def constant_policy(action: Any) -> Policy:
 
 
 def idle_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
-    """Keeps the population at its target and moves as little as it can: what pays for staying, and
-    for nothing else."""
+    """Keeps the population at its target and moves as little as possible."""
     return whole_colony(
         envs, keep_population(envs), LOW[1], HIGH[2], LOW[3], np.zeros(envs.num_envs)
     )
 
 
 def follower_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
-    """Far spawns, steered by the gradient at the right-most nodes; so many deletions that the
-    population is near its target."""
+    """Long spawn distances at the angle of the gradient at the right-most nodes; keeps the
+    population near its target."""
     nodes, is_node = nodes_of(envs)
     width = envs.colonies.extent[:, :1].astype(nodes.dtype)
     x = np.where(is_node, nodes[..., NodeFeature.X] * width, -np.inf)
@@ -90,7 +89,7 @@ def follower_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
 
 
 def keep_population(envs: DurotaxisEnvironments) -> np.ndarray:
-    """The ratio after which 2(N − k) is the target."""
+    """The delete_ratio after which the population 2(N − k) is the target."""
     return np.clip(1 - envs.setting.target / (2 * envs.obs[:, 0]), 0, 1)
 
 
@@ -102,8 +101,8 @@ def whole_colony(
     noise: float,
     theta: np.ndarray,
 ) -> np.ndarray:
-    """The same numbers for every colony but for ratio and angle; in mode nodes the left-most share
-    is deleted by choice."""
+    """The same numbers for every colony but ratio and angle; in mode nodes the left-most nodes
+    choose to be deleted."""
     rest = np.tile([gamma, alpha, noise], (envs.num_envs, 1))
     numbers = np.concatenate([rest, theta[:, None]], 1)
     if envs.mask is None:
@@ -120,9 +119,8 @@ def whole_colony(
 def play(
     envs: DurotaxisEnvironments, policy: Policy, episodes: int, discount: float = 0.99
 ) -> Score:
-    """The same number of whole episodes from every colony, so that short ones do not count more
-    often. The score's `infos` say of each its `ending`, its `success`, and `discounted`, Σ
-    discount^t·reward."""
+    """Plays the same number of whole episodes in every colony, so that short ones do not count more
+    often. The score's `infos` have `ending`, `success`, and `discounted`, Σ discount^t·reward."""
     left = np.full(envs.num_envs, -(-episodes // envs.num_envs))
     running, factor = np.zeros(envs.num_envs), np.ones(envs.num_envs)
     score, step = Score([], []), 0

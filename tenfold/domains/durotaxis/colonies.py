@@ -1,6 +1,5 @@
-"""Durotaxis as environments, E colonies at once. `rules` says what a step is,
-`features` what is seen, `setting` what can be set and what is rewarded,
-`api` has Gymnasium's ordinary environment and vector of them.
+"""Durotaxis as environments, E colonies at once. `rules` has the step, `features` the observations,
+`setting` the settings and rewards, `api` Gymnasium's environments.
 
     tenfold/Durotaxis-v0(mode=nodes, substrate=bend, size=900x300, w_population=0)
 """
@@ -48,7 +47,8 @@ def observation_space(setting: Setting) -> spaces.Dict:
 
 
 def flat_limits(setting: Setting) -> tuple[int, np.ndarray, np.ndarray]:
-    """A flat action: how many choices come first, and the limits of the numbers behind them."""
+    """The number of choices at the start of a flat action, and the limits of the numbers behind
+    them."""
     if setting.mode == "nodes":
         nodes = setting.max_nodes
         return nodes, np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes)
@@ -69,9 +69,9 @@ def action_space(setting: Setting) -> spaces.Space[Any]:
 
 
 @kernel
-def allow(rules, n, mask):
-    """What each node may choose: not to spawn in a full colony, and the last one not to be
-    deleted."""
+def write_mask(rules, n, mask):
+    """Writes the legal choices of each node: no node of a full colony may spawn, and the last node
+    may not be deleted."""
     mask[:] = False
     for j in range(min(n, rules.max_nodes)):
         mask[CHOICES * j + SPAWN] = n < rules.max_nodes
@@ -97,7 +97,7 @@ def find_masked_choice(rules, n, action, mask):
 def observe_one(rules, c, i, scratch, obs, mask):
     observe(rules, c, i, scratch, obs)
     if rules.by_node:
-        allow(rules, c.nodes[i], mask)
+        write_mask(rules, c.nodes[i], mask)
 
 
 @kernel
@@ -236,7 +236,7 @@ class DurotaxisEnvironments(Environments):
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """Every lane at the first of its episodes of this seed."""
+        """Resets every lane to the first of its episodes of this seed."""
         self.keys = [key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)]
         self.streams[:] = self.keys
         self.episode[:], self.ret[:], self.component_values[:] = 0, 0.0, 0.0
@@ -251,8 +251,8 @@ class DurotaxisEnvironments(Environments):
         )
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of every colony. A masked choice or a number that is none is an error, and
-        nothing has moved then."""
+        """One step of every colony. A masked choice or a number that is not finite is refused
+        before any colony moves."""
         self.begin_rounds()
         self.set_actions(actions)
         ended = play_all(*self.step_arrays)

@@ -1,5 +1,5 @@
-"""Evaluates a colony's policy, on the substrates it was trained on or others: success rates
-compared with untrained and scripted policies, trajectories as tables and pictures."""
+"""Evaluates a colony's policy on the substrates of training or on others: success rates compared
+with untrained and scripted policies, trajectories as tables and pictures."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tenfold.domains.durotaxis.baselines import (
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
 from tenfold.domains.durotaxis.substrate import Extent, Ground, SubstrateKind
-from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
+from tenfold.domains.durotaxis.view import TRAJECTORY, field, heat_colours, write_trajectories
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.evaluate import EvaluatedRun
@@ -39,13 +39,13 @@ TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stif
 
 
 def deployment_name(played: EvaluatedRun) -> str:
-    """Where it was tried."""
+    """The conditions of the evaluation."""
     return Deployment.of(played.options).description
 
 
 def tables_folder(played: EvaluatedRun) -> Path:
-    """The folder of tables and pictures: one for every checkpoint, place, seed and number of
-    episodes, so that none are written over those of another."""
+    """The folder of tables and pictures: one for every checkpoint, deployment, seed and number of
+    episodes, so that no evaluation overwrites another."""
     name = (
         f"{deployment_name(played)}, step {played.step}, seed {played.seed}, "
         f"{played.episodes} episodes"
@@ -54,8 +54,8 @@ def tables_folder(played: EvaluatedRun) -> Path:
 
 
 def evaluate(played: EvaluatedRun) -> dict[str, Any]:
-    """Successes and steps to the goal, compared with the untrained policy and with scripted ones,
-    which several seeds share; with the trajectory of every episode into the folder of tables."""
+    """Success rates and steps to the goal, compared with the untrained policy and with scripted
+    ones, which several seeds share. Writes tables, trajectories and pictures."""
     score, folder = played.score, tables_folder(played)
     trajectories = [info["trajectory"] for info in score.infos if "trajectory" in info]
     if len(trajectories) < score.episodes:
@@ -98,7 +98,7 @@ def evaluate(played: EvaluatedRun) -> dict[str, Any]:
 
 
 def evaluation_metadata(played: EvaluatedRun) -> dict[str, Any]:
-    """What was evaluated."""
+    """Run, checkpoint and conditions of the evaluation."""
     setting = read_setting(**split_name(played.env)[1])
     return {
         "env": played.env,
@@ -122,7 +122,7 @@ def success_scores(score: Score) -> dict[str, Any]:
 
 
 def pool_scores(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Successes of several policies as if one had played all of their episodes."""
+    """Success rates of several policies pooled over all of their episodes."""
     won = [result["success_rate"] * result["episodes"] for result in results]
     steps = sum(n * result["steps_to_goal"] for n, result in zip(won, results, strict=True) if n)
     episodes = sum(result["episodes"] for result in results)
@@ -134,8 +134,8 @@ def pool_scores(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def mean_numbers(trajectory: np.ndarray) -> dict[str, float | None]:
-    """The action's numbers over an episode; None where no step had them, such as a gamma where no
-    node spawned."""
+    """Means of the action's numbers over an episode; None where no step had one, such as gamma
+    where no node spawned."""
     first = TRAJECTORY.index(ACTIONS[0])
     columns = [
         column[~np.isnan(column)] for column in trajectory[1:, first : first + len(ACTIONS)].T
@@ -147,8 +147,8 @@ def mean_numbers(trajectory: np.ndarray) -> dict[str, float | None]:
 
 
 def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
-    """Random actions, a constant one and the scripted follower of gradients, on YARDSTICK episodes
-    each."""
+    """Scores of baselines over YARDSTICK episodes: random actions, a constant one, the scripted
+    follower of gradients."""
     arguments = split_name(env)[1]
     if arguments.get("learn") == "delete_ratio":
         policies = {"constant": constant_policy(STEADY[:1])}
@@ -163,8 +163,8 @@ def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
 
 
 def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: list[str]) -> Any:
-    """The centroid's path through the first episodes, each on its own substrate; all by one scale
-    of colours."""
+    """The centroid's path through the first episodes, each on its substrate, with one scale of
+    colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import FuncNorm, ListedColormap
 
@@ -186,7 +186,7 @@ def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: 
     most = max(float(ground.max()) for ground in grounds) or 1.0
     # as `brightness`, but one for all panels
     scale = FuncNorm((lambda i: np.log1p(np.maximum(i, 0)), np.expm1), 0, most)
-    colours = ListedColormap(coloured(np.linspace(0, 1, 256)) / 255)
+    colours = ListedColormap(heat_colours(np.linspace(0, 1, 256)) / 255)
     panels = []
     for number, (ground, name, path) in enumerate(zip(grounds, names, trajectories, strict=False)):
         axes, (height, width) = figure.add_subplot(rows, 2, number + 1), ground.shape
@@ -224,7 +224,7 @@ def paths_figure(played: EvaluatedRun, trajectories: list[np.ndarray], endings: 
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    """For a terminal."""
+    """The results as text."""
     return [
         *success_lines(result, result["yardsticks"]),
         f"  ended by {shares(result['endings'])}",
@@ -233,7 +233,7 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
-    """All seeds' episodes together."""
+    """The pooled results of all seeds as text."""
     untrained = pool_scores([result["yardsticks"]["untrained"] for result in members])
     return [
         *success_lines(pool_scores(members), members[0]["yardsticks"] | {"untrained": untrained}),
@@ -242,7 +242,7 @@ def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
 
 
 def success_lines(result: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
-    """Success rates of the trained policy and of the baselines, and over how many episodes."""
+    """Success rates of the trained policy and of the baselines, with the number of episodes."""
     lines = ["  reached the goal"]
     for name, score in {"trained": result, **others}.items():
         steps = "" if score["steps_to_goal"] is None else f"{score['steps_to_goal']:6.1f} steps"
@@ -280,8 +280,8 @@ def sections(path: Path) -> list[Section]:
 
 
 def evaluation_section(drawn: Path) -> Section:
-    """One evaluation. Its title names the checkpoint, so that an early one is not mistaken for the
-    run's result."""
+    """The section of one evaluation. Its title names the checkpoint, so that an early one is not
+    mistaken for the run's result."""
     try:
         result = read_json(drawn.parent / "episodes.json", EPISODES_JSON, AGAIN)
     except UserError as error:
@@ -303,7 +303,7 @@ def evaluation_section(drawn: Path) -> Section:
 
 
 def summary(score: dict[str, Any]) -> str:
-    """How many episodes reached the goal, and in how many steps."""
+    """The success rate, and the steps to the goal."""
     steps = score["steps_to_goal"]
     return f"success {score['success_rate']:.1%} of {score['episodes']} episodes" + (
         "" if steps is None else f", {steps:.1f} steps to the goal"

@@ -1,9 +1,9 @@
-"""What a colony shows: numbers of its nodes, of its edges and of the whole, by name and of order
+"""Observations of a colony: features of its nodes, of its edges and of the whole, scaled to order
 one.
 
 A row is [n, e | whole | nodes | links | edges] (`graph_spaces.GraphSize`), nodes in the order of
 their ids, edges from parent to child in the order of the children. A colony above max_nodes, which
-has ended, shows its first max_nodes nodes. The naive loops at the end say the same, node by node.
+has ended, shows its first max_nodes nodes. The references are loops over nodes.
 """
 
 import math
@@ -15,11 +15,11 @@ import numpy as np
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.kernels import kernel
 from tenfold.domains.durotaxis.geometry import (
-    cut,
     find_hull,
     hops_reference,
     hull_reference,
     sum_hops,
+    truncate_tree,
 )
 from tenfold.domains.durotaxis.rules import find_parents
 from tenfold.domains.durotaxis.setting import REACH, Setting
@@ -79,7 +79,7 @@ def graph_size(max_nodes: int) -> GraphSize:
 
 @kernel
 def observe(rules, c, i, scratch, row):
-    """What colony i shows, into its row."""
+    """Writes the observation of colony i."""
     row[:] = 0.0
     n = min(c.nodes[i], rules.max_nodes)
     if n == 0:
@@ -88,7 +88,7 @@ def observe(rules, c, i, scratch, row):
     up, down, hull = scratch.up, scratch.down, scratch.hull
     find_parents(c.ident[i], c.parent[i], c.nodes[i], up)
     if c.nodes[i] > n:
-        cut(n, up)
+        truncate_tree(n, up)
     width, height = c.extent[i, 0], c.extent[i, 1]
     sx = sy = 0.0
     left, right, bottom, top = x[0], x[0], y[0], y[0]
@@ -124,8 +124,8 @@ def observe(rules, c, i, scratch, row):
 
 @kernel
 def show_nodes(rules, c, i, n, cx, cy, scratch, row):
-    """The nodes' numbers, but for the hull. Returns the sum and the largest of the intensities, how
-    many nodes have children, and the most that one has."""
+    """Writes the features of nodes except the hull's. Returns the sum and the maximum of the
+    intensities, the number of nodes with children, and the most children of a node."""
     x, y, stiff, age, gx, gy = c.x[i], c.y[i], c.stiff[i], c.age[i], c.gx[i], c.gy[i]
     up, down, total = scratch.up, scratch.down, scratch.total
     width, height = c.extent[i, 0], c.extent[i, 1]
@@ -155,7 +155,7 @@ def show_nodes(rules, c, i, n, cx, cy, scratch, row):
 
 @kernel
 def show_edges(rules, x, y, up, n, row):
-    """The edges' ends and numbers; returns how many there are."""
+    """Writes the edges and their features; returns the number of edges."""
     links = 2 + GRAPH + rules.max_nodes * NODE
     edges = links + 2 * rules.max_nodes
     e = 0
@@ -175,7 +175,7 @@ def show_edges(rules, x, y, up, n, row):
 
 
 def observe_reference(setting: Setting, extent: list[float], nodes: list[Any]) -> np.ndarray:
-    """The row of a colony given as `reference.Node`s, node by node."""
+    """The row of a colony of `reference.Node`s, node by node."""
     (width, height, _, _, goal), size = extent, graph_size(setting.max_nodes)
     row = np.zeros(size.starts[-1], np.float32)
     if not nodes:
@@ -231,8 +231,8 @@ def observe_reference(setting: Setting, extent: list[float], nodes: list[Any]) -
 
 
 def parents_reference(nodes: list[Any], most: int) -> list[int]:
-    """The place of each node's parent among the first `most`, −1 for the root: a node whose parent
-    is cut off hangs on the next ancestor that is not, or on the first that has none."""
+    """The index of each node's parent among the first `most`, −1 for the root: a node whose parent
+    is cut off hangs on the next ancestor that is not, or on the first node that has none."""
     parent_of = {node.ident: node.parent for node in nodes}
     places = {node.ident: j for j, node in enumerate(nodes[:most])}
     parents = []
@@ -251,7 +251,7 @@ def parents_reference(nodes: list[Any], most: int) -> list[int]:
 def edges_reference(
     nodes: list[Any], up: list[int]
 ) -> tuple[list[tuple[int, int]], list[tuple[float, ...]]]:
-    """(parent, child) and the numbers of each edge, in the order of the children."""
+    """(parent, child) and the features of each edge, in the order of the children."""
     links, edges = [], []
     for j, above in enumerate(up):
         if above >= 0:

@@ -1,5 +1,5 @@
-"""The shape of a colony: its convex hull, and its tree. Compiled, with the naive loops that say the
-same."""
+"""The shape of a colony: its convex hull, its tree, its k left-most nodes. Compiled, each with a
+reference."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,15 +13,15 @@ from tenfold.core.pairs import pair
 
 
 @kernel
-def turn(x, y, a, b, c):
-    """Positive where the way from a over b to c turns left."""
+def cross_product(x, y, a, b, c):
+    """Positive where the path from a over b to c turns left."""
     return (x[b] - x[a]) * (y[c] - y[a]) - (y[b] - y[a]) * (x[c] - x[a])
 
 
 @kernel
 def find_hull(x, y, n, order, hull):
-    """Corners of the convex hull, counter-clockwise, into hull; returns how many. Andrew's monotone
-    chain over nodes sorted by (x, y, id)."""
+    """Writes the corners of the convex hull, counter-clockwise, into hull; returns their number.
+    Andrew's monotone chain over nodes sorted by (x, y, id)."""
     for j in range(n):
         slot = j
         while slot > 0 and (
@@ -35,7 +35,7 @@ def find_hull(x, y, n, order, hull):
         if k == n:
             least = size + 1
         j = order[k] if k < n else order[2 * n - 2 - k]
-        while size >= least and turn(x, y, hull[size - 2], hull[size - 1], j) <= 0:
+        while size >= least and cross_product(x, y, hull[size - 2], hull[size - 1], j) <= 0:
             size -= 1
         hull[size] = j
         size += 1
@@ -43,7 +43,7 @@ def find_hull(x, y, n, order, hull):
 
 
 def hull_reference(nodes: list[Any]) -> list[int]:
-    """Corners of the convex hull as places in the list, counter-clockwise."""
+    """Indices of the corners of the convex hull, counter-clockwise."""
     order = sorted(range(len(nodes)), key=lambda j: (nodes[j].x, nodes[j].y, j))
     if len(order) < 3:
         return order
@@ -67,9 +67,9 @@ def hull_reference(nodes: list[Any]) -> list[int]:
 
 @kernel
 def sum_hops(n, up, size, total):
-    """Into total: the number of edges from each node to all others together. Parents lie before
-    their children, all but the root: a pass backwards counts the nodes below each, one forwards
-    goes down the tree."""
+    """Writes the number of edges from each node to all others together into total. Parents lie
+    before their children, except the root: a backward pass counts the descendants of each node, a
+    forward pass goes down the tree."""
     root = depths = 0
     for j in range(n):
         size[j] = 1
@@ -86,7 +86,7 @@ def sum_hops(n, up, size, total):
 
 
 def hops_reference(start: int, up: list[int], children: list[list[int]]) -> list[int]:
-    """Edges from one node to each other, breadth first."""
+    """Numbers of edges from one node to each other, breadth first."""
     hops, queue = {start: 0}, [start]
     for j in queue:
         for other in (*children[j], *([up[j]] if up[j] >= 0 else [])):
@@ -97,9 +97,9 @@ def hops_reference(start: int, up: list[int], children: list[list[int]]) -> list
 
 
 @kernel
-def cut(n, up):
-    """The first n nodes as one tree: those whose ancestors are cut off attach to the first that has
-    none."""
+def truncate_tree(n, up):
+    """Makes the first n nodes one tree: those whose ancestors are cut off attach to the first that
+    has none."""
     root = -1
     for j in range(n):
         if not 0 <= up[j] < n:  # parents lie before their children, all but the root
@@ -133,7 +133,7 @@ def random_nodes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
 
 @kernel
 def select_value(values, size, k):
-    """The k-th smallest (from 0) of values[:size], which are put in another order."""
+    """The k-th smallest (from 0) of values[:size]; reorders them."""
     low, high = 0, size - 1
     while low < high:
         a, b, c = values[low], values[(low + high) >> 1], values[high]
@@ -159,7 +159,7 @@ def select_value(values, size, k):
 
 @kernel
 def mark_smallest(x, size, k, marked, values):
-    """Into marked[:size]; `values` is room to work in, of at least this size."""
+    """Marks the k smallest in marked[:size]; `values` is working memory of at least this size."""
     if k <= 0 or k >= size:
         for j in range(size):
             marked[j] = k > 0

@@ -1,5 +1,4 @@
-"""A colony one node at a time: the rules of `rules` as objects and dictionaries, to be
-read and compared with."""
+"""The rules of `rules` in plain Python, one node at a time."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -126,9 +125,9 @@ class Colony:
         y = min(max(parent.y + r * math.sin(theta), margin_y), height - margin_y)
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
 
-    def remove(self, removed: list[Node]) -> None:
-        """One after another, the root last: children attach to the parent; of a lost root's the
-        left-most takes its place."""
+    def delete_nodes(self, removed: list[Node]) -> None:
+        """One after another, the root last: children attach to the parent; the left-most child of a
+        deleted root takes its place."""
         for node in sorted(removed, key=lambda node: node.parent < 0):
             children = [other for other in self.nodes if other.parent == node.ident]
             self.nodes.remove(node)
@@ -141,7 +140,7 @@ class Colony:
                 child.parent = heir
 
     def step(self, action: list[float]) -> tuple[dict[str, float], EndReason]:
-        """The components of the reward, and the ending."""
+        """Returns the components of the reward, and the ending."""
         rules, old = self.rules, list(self.nodes)
         stiff = [node.stiff for node in old]
         mean = min(max(sum(stiff) / len(old), min(stiff)), max(stiff))
@@ -166,8 +165,8 @@ class Colony:
                 gain = self.spawn(node, *spawning[node.ident]).stiff - node.stiff
                 gains.append(gain / (1 + abs(gain)))
         judged = [(node.stiff < mean) - (node.stiff > mean) for node in removed]
-        self.remove(removed)
-        self.remove(
+        self.delete_nodes(removed)
+        self.delete_nodes(
             [
                 node
                 for node in self.nodes
@@ -180,9 +179,9 @@ class Colony:
         component = dict.fromkeys(COMPONENTS, 0.0)
         component["spawn_quality"] = sum(gains) / len(gains) if gains else 0.0
         component["delete_quality"] = sum(judged) / len(judged) if judged else 0.0
-        return component, self.judge(component)
+        return component, self.finish_step(component)
 
-    def judge(self, component: dict[str, float]) -> EndReason:
+    def finish_step(self, component: dict[str, float]) -> EndReason:
         rules, n = self.rules, len(self.nodes)
         width, height, _, _, goal = self.extent
         if n == 0:
@@ -225,7 +224,7 @@ class Colony:
 # the pair: the same episodes, step by step
 
 
-def legal(mask: np.ndarray | None, actions: np.ndarray) -> np.ndarray:
+def rest_where_masked(mask: np.ndarray | None, actions: np.ndarray) -> np.ndarray:
     """Actions [E, …] with rest in place of choices that the mask [E, 3·max_nodes] does not
     allow."""
     if mask is None:
@@ -239,12 +238,12 @@ def legal(mask: np.ndarray | None, actions: np.ndarray) -> np.ndarray:
 def play(
     envs: DurotaxisEnvironments, actions: np.ndarray, step: Callable[[np.ndarray], None]
 ) -> tuple[np.ndarray, ...]:
-    """Plays actions [T, E, …], episode after episode. Of each step: observations, the true last
-    observation where an episode ended, components, endings, ids and parents."""
+    """Plays actions [T, E, …], episode after episode. Returns for each step observations, the true
+    last observation where an episode ended, components, endings, ids and parents."""
     c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
     steps = []
     for action in actions:
-        step(legal(envs.mask, action))
+        step(rest_where_masked(envs.mask, action))
         exists = slots < c.nodes[:, None]
         trees = np.stack([np.where(exists, ids, -2) for ids in (c.ident, c.parent)], 1)
         last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
@@ -255,7 +254,7 @@ def play(
 
 
 def step_reference(envs: DurotaxisEnvironments, alone: list[Colony], actions: np.ndarray) -> None:
-    """One step of each colony, shown in the arrays of `envs`."""
+    """One step of each colony, written into the arrays of `envs`."""
     envs.set_actions(actions)
     c, setting = envs.colonies, envs.setting
     for i, colony in enumerate(alone):
@@ -284,8 +283,8 @@ def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarra
 
 
 def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Colonies near their stationary size, so that episodes last; every few steps all or nothing is
-    deleted."""
+    """Colonies near their stationary size, so that episodes last; now and then all nodes or none
+    are deleted."""
     for arguments, steps, colonies in (
         ("substrate=linear", 40, 2),
         ("substrate=bend, max_nodes=30, rounding=floor", 40, 3),
@@ -317,6 +316,6 @@ def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int)
     name="envs.durotaxis.play_all",
 )
 def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The same with `DurotaxisEnvironments`."""
+    """Plays actions with `DurotaxisEnvironments`."""
     envs = DurotaxisEnvironments(name, actions.shape[1], seed)
     return play(envs, actions, envs.step)

@@ -43,8 +43,8 @@ START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one f
 DRAWS_PER_STEP = 1 << 32  # more than ids of an episode
 GRADIENT_DISTANCE = 10.0  # how far from a node its gradient is taken
 FIRST_DRAW = 8  # of an episode's start: those before are its substrate's and its extent's
-# setting.Ending, for compiled code
-GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5
+# `EndReason` for compiled code
+GOAL_REACHED, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5
 
 
 @kernel
@@ -63,8 +63,8 @@ def draw_normal(stream, counter):
 
 @kernel
 def sense(kind, level, ridge, grid, height, x, y):
-    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over GRADIENT_REACH to
-    either side."""
+    """Intensity and its relative gradient at a position: (I⁺ − I⁻) / (I⁺ + I⁻) over
+    GRADIENT_DISTANCE to either side."""
     last, top = len(level) - 1, height - 1
     column, row = min(max(int(x), 0), last), min(max(int(y), 0), top)
     east, west = (
@@ -96,7 +96,7 @@ def sense(kind, level, ridge, grid, height, x, y):
 
 @kernel
 def begin(rules, c, i, seed):
-    """Colony i at the start of the episode of this seed: a chain from left to right."""
+    """Resets colony i to the start of the episode of this seed: a chain from left to right."""
     open_streams(seed, c.streams[i])
     start = c.streams[i, START]
     draw_extent(rules, start, c.extent[i])
@@ -142,7 +142,7 @@ def begin(rules, c, i, seed):
 
 @kernel(inline="always")
 def node_rows(c, i):
-    """Colony i's rows, looked up once: reaching into the tuple for each number costs more than the
+    """Colony i's rows. Looking them up once is faster: each access to the tuple costs more than the
     arithmetic."""
     x, y, stiff, gx, gy = c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i]
     return x, y, stiff, gx, gy, c.ident[i], c.parent[i], c.age[i], c.born[i]
@@ -150,8 +150,8 @@ def node_rows(c, i):
 
 @kernel
 def spawn_all(rules, c, i, action, removed):
-    """Children of the nodes that spawn, behind all others. Returns how many nodes there are now,
-    and Σ of what was gained."""
+    """Appends the children of the nodes that spawn. Returns the number of nodes now, and the sum of
+    the children's gains in intensity."""
     x, y, stiff, gx, gy, ident, parent, age, born = node_rows(c, i)
     kind, level, ridge, grid, height = (
         int(c.ground[i, 0]),
@@ -163,7 +163,7 @@ def spawn_all(rules, c, i, action, removed):
     margin_x, margin_y = c.extent[i, 2], c.extent[i, 3]
     stream, first, following = c.streams[i, CHILD], c.step[i] * DRAWS_PER_STEP, c.following[i]
     right, top = c.extent[i, 0] - margin_x, height - margin_y
-    n, gained = c.nodes[i], 0.0
+    n, gain_total = c.nodes[i], 0.0
     size = n
     for j in range(n):
         if removed[j] or (rules.by_node and action[j] != SPAWN):
@@ -178,11 +178,11 @@ def spawn_all(rules, c, i, action, removed):
         ident[size], parent[size], age[size], removed[size] = following, ident[j], 0, False
         born[size, 0], born[size, 1], born[size, 2], born[size, 3] = gamma, alpha, noise, theta
         gain = stiff[size] - stiff[j]
-        gained += gain / (1 + abs(gain))
+        gain_total += gain / (1 + abs(gain))
         following += 1
         size += 1
     c.following[i] = following
-    return size, gained
+    return size, gain_total
 
 
 @kernel
@@ -200,9 +200,9 @@ def find_parents(ident, parent, size, up):
 
 
 @kernel
-def remove(c, i, size, removed, up):
-    """Takes the marked ones of the first `size` nodes out and reattaches the others. Returns how
-    many are left."""
+def delete_nodes(c, i, size, removed, up):
+    """Deletes the marked ones of the first `size` nodes and reattaches the others. Returns the
+    number of nodes left."""
     x, y, stiff, gx, gy, ident, parent, age, born = node_rows(c, i)
     find_parents(ident, parent, size, up)
     root = -1
@@ -254,26 +254,26 @@ def advance(rules, c, i, action, scratch, component):
         if removed[j]:
             deleted += 1
             judged += (stiff[j] < mean) - (stiff[j] > mean)
-    size, gained = spawn_all(rules, c, i, action, removed)
-    component[4] = gained / (size - n) if size > n else 0.0
+    size, gain_total = spawn_all(rules, c, i, action, removed)
+    component[4] = gain_total / (size - n) if size > n else 0.0
     component[5] = judged / deleted if deleted else 0.0
     if deleted:
-        size = remove(c, i, size, removed, scratch.up)
+        size = delete_nodes(c, i, size, removed, scratch.up)
     dying, ident, stream, first = 0, c.ident[i], c.streams[i, SOFT], c.step[i] * DRAWS_PER_STEP
     for j in range(size):
         removed[j] = stiff[j] < rules.soft and draw_uniform(stream, first + ident[j]) < SOFT_DEATH
         dying += removed[j]
     if dying:
-        size = remove(c, i, size, removed, scratch.up)
+        size = delete_nodes(c, i, size, removed, scratch.up)
     c.nodes[i] = size
     c.step[i] += 1
-    return judge(rules, c, i, scratch.up, component)
+    return finish_step(rules, c, i, scratch.up, component)
 
 
 @kernel
-def judge(rules, c, i, up, component):
-    """The ending of this step, and those components of its reward that depend on the colony after
-    it."""
+def finish_step(rules, c, i, up, component):
+    """Returns the ending of this step, and writes those components of its reward that depend on the
+    colony after it."""
     n, x, y = c.nodes[i], c.x[i], c.y[i]
     if n == 0:
         component[9] = -1.0
@@ -308,13 +308,13 @@ def judge(rules, c, i, up, component):
     if n > rules.max_nodes:
         ending = OVERGROWN
     elif right >= goal:
-        ending = GOAL_ENDING
+        ending = GOAL_REACHED
     elif c.retreat[i] >= RETREAT:
         ending = RETREATED
     elif c.step[i] >= rules.max_steps:
         ending = TIME
     lost = ending in (OVERGROWN, RETREATED)
-    component[1] = ending == GOAL_ENDING
+    component[1] = ending == GOAL_REACHED
     component[8] = not lost
     component[9] = -1.0 if lost else 0.0
     return ending

@@ -86,7 +86,7 @@ COMPONENTS = tuple(c.name.lower() for c in Component)
 
 
 class ColonyParams(NamedTuple):
-    """The settings as compiled code takes them; sides and init_nodes are the most that an episode
+    """The settings for compiled code; sides and init_nodes are the largest that an episode
     draws."""
 
     kind: int
@@ -109,8 +109,7 @@ class ColonyParams(NamedTuple):
 
 
 class Colonies(NamedTuple):
-    """E colonies of up to S = 2·max_nodes nodes each, in the order of their ids; all that an
-    episode is made of."""
+    """The state of E colonies of up to S = 2·max_nodes nodes each, in the order of their ids."""
 
     x: np.ndarray  # [E, S]
     y: np.ndarray
@@ -136,7 +135,7 @@ class Colonies(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room to work in, for one colony at a time."""
+    """Working memory for one colony at a time."""
 
     removed: np.ndarray
     values: np.ndarray
@@ -267,7 +266,7 @@ class Setting:
 
     @property
     def fixed(self) -> np.ndarray:
-        """Actions where only delete_ratio is learned."""
+        """The action whose numbers are used where only delete_ratio is learned."""
         return np.array([0.5, self.gamma, self.alpha, self.noise, self.theta])
 
     @property
@@ -276,8 +275,8 @@ class Setting:
 
 
 def read_weights(weights: Any, overrides: Mapping[str, Any]) -> dict[str, float]:
-    """The components' weights from `weights` and from arguments such as w_goal=2; true is the usual
-    weight, false none."""
+    """The components' weights from `weights` and from arguments such as w_goal=2; true is the
+    default weight, false none."""
     if weights is not None and not isinstance(weights, Mapping):
         raise EnvironmentFault(
             "weights must be a dict of the components' weights, such as {'goal': 2}, and not "
@@ -306,8 +305,8 @@ def read_weights(weights: Any, overrides: Mapping[str, Any]) -> dict[str, float]
 
 
 def read_setting(**arguments: Any) -> Setting:
-    """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component
-    off)."""
+    """The settings of arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a
+    component off)."""
     known = [f.name for f in fields(Setting) if f.init and f.name != "weights"]
     weights = read_weights(
         arguments.pop("weights", None),

@@ -63,8 +63,7 @@ LINEAR, EXPONENTIAL, BEND, GRID, RANDOM = (
 
 
 class Extent(IntEnum):
-    """One episode's room in numbers: its sides, how close to them nodes come, and where the goal
-    is."""
+    """Columns of an episode's extent: its sides, the margins of nodes, the goal's x."""
 
     WIDTH = 0
     HEIGHT = 1
@@ -74,7 +73,7 @@ class Extent(IntEnum):
 
 
 class Ground(IntEnum):
-    """One episode's substrate in numbers: what it is of, and its coefficients."""
+    """Columns of an episode's substrate: its kind and coefficients."""
 
     KIND = 0
     SLOPE = 1
@@ -86,8 +85,8 @@ class Ground(IntEnum):
 
 @dataclass(frozen=True)
 class Substrate:
-    """All episodes' substrate: `grid` [H, W] where the user gave it, else one number. Sides are the
-    longest that an episode draws, and `least` the shortest."""
+    """The substrate of all episodes: `grid` [H, W] of a user's substrate, else one number. Sides
+    are the longest that an episode draws, and `least` the shortest."""
 
     kind: SubstrateKind
     width: int
@@ -101,7 +100,7 @@ class Substrate:
 def make_substrate(
     substrate: Any, size: Any = None, slope: Any = None, intercept: Any = None
 ) -> Substrate:
-    """Refuses what no colony could live on, with the reason."""
+    """Refuses a substrate that no colony could live on, with the reason."""
     m = SLOPE if slope is None else read_real("slope", slope)
     b = INTERCEPT if intercept is None else read_real("intercept", intercept)
     substrate = str(substrate) if isinstance(substrate, Path) else substrate
@@ -110,7 +109,7 @@ def make_substrate(
         whose = "The random substrate draws its own" if named else "A substrate of your own has no"
         raise EnvironmentFault(f"{whose} slope and intercept: leave them out, or name a kind.")
     if not named:
-        return own_substrate(substrate, size)
+        return user_substrate(substrate, size)
     if substrate not in KINDS:
         raise unknown_substrate(substrate)
     (narrow, width), (low, height) = read_size(USUAL if size is None else size)
@@ -138,11 +137,11 @@ def unknown_substrate(substrate: Any) -> EnvironmentFault:
     )
 
 
-def own_substrate(substrate: Any, size: Any) -> Substrate:
+def user_substrate(substrate: Any, size: Any) -> Substrate:
     """From an array, a function of (x, y), or the name of a file with an array."""
     if callable(substrate):
         size = only_size(USUAL if size is None else size, "A function as substrate")
-        return grid_substrate(evaluated(substrate, size), size, "function's result")
+        return grid_substrate(evaluate_function(substrate, size), size, "function's result")
     if isinstance(substrate, str):
         substrate = load_grid(substrate)
     elif not isinstance(substrate, list | tuple) and not hasattr(substrate, "__array__"):
@@ -172,8 +171,8 @@ def load_grid(file: str) -> np.ndarray:
     return grid
 
 
-def evaluated(function: Callable[..., Any], size: tuple[int, int]) -> np.ndarray:
-    """The function of (x, y) at every whole place."""
+def evaluate_function(function: Callable[..., Any], size: tuple[int, int]) -> np.ndarray:
+    """The function of (x, y) at every integer position."""
     width, height = size
     x, y = np.meshgrid(np.arange(width, dtype=np.float64), np.arange(height, dtype=np.float64))
     try:
@@ -218,7 +217,7 @@ def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrat
 def draw_ground_reference(
     substrate: Substrate, extent: Sequence[float], uniform: Callable[[int], float]
 ) -> list[float]:
-    """One episode's coefficients, from the episode's numbers uniform(0), uniform(1), …"""
+    """One episode's coefficients from the uniform draws uniform(0), uniform(1), …"""
 
     def between(limits: tuple[float, float], draw: int) -> float:
         return limits[0] + (limits[1] - limits[0]) * uniform(draw)
@@ -267,7 +266,7 @@ def between_reference(limits: Range, u: float) -> int:
 def draw_extent_reference(
     sides: tuple[Range, Range], margin: float | None, uniform: Callable[[int], float]
 ) -> list[float]:
-    """One episode's room, from the episode's numbers uniform(0), uniform(1), …"""
+    """One episode's extent from the uniform draws uniform(0), uniform(1), …"""
     width = between_reference(sides[0], uniform(WIDTH_DRAW))
     height = between_reference(sides[1], uniform(HEIGHT_DRAW))
     margin_x, margin_y = margins_of(margin, width, height)
@@ -303,7 +302,7 @@ def draw_ground(kind, slope, intercept, width, height, stream, ground):
 
 @kernel
 def tabulate_ground(ground, width, height, level, ridge):
-    """Level and ridge of each column, once an episode, so that looking up a place costs no sine."""
+    """Tabulates level and ridge of each column once an episode, so that no step computes a sine."""
     kind = int(ground[0])
     for column in range(width):
         if kind == EXPONENTIAL:
@@ -318,7 +317,7 @@ def tabulate_ground(ground, width, height, level, ridge):
 
 @kernel
 def ridge_factor(row, ridge):
-    """What is left of a bend's level so far from its ridge."""
+    """The factor of a bend's level at this distance from its ridge."""
     off = (row - ridge) / RIDGE_WIDTH
     return np.exp(-off * off)
 

@@ -1,4 +1,5 @@
-"""Pictures of a colony: text for a terminal, RGB frames, and its way as a table of numbers."""
+"""Pictures of a colony: text for a terminal, RGB frames; and its trajectory as a table of
+numbers."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -39,7 +40,7 @@ def sides(c: Colonies, i: int) -> tuple[int, int]:
 
 
 def field(rules: ColonyParams, c: Colonies, i: int) -> np.ndarray:
-    """I at every whole place [H, W] of colony i's substrate."""
+    """I at every integer position [H, W] of colony i's substrate."""
     if int(c.ground[i, 0]) == GRID:
         return rules.grid
     width, height = sides(c, i)
@@ -51,7 +52,7 @@ def field(rules: ColonyParams, c: Colonies, i: int) -> np.ndarray:
 
 
 def brightness(intensity: np.ndarray) -> np.ndarray:
-    """0 … 1, logarithmic, so that differences between soft places are visible."""
+    """0 … 1, logarithmic, so that differences between soft positions are visible."""
     return np.log1p(intensity) / max(float(np.log1p(intensity.max())), 1e-12)
 
 
@@ -78,10 +79,10 @@ def picture_text(rules: ColonyParams, c: Colonies, i: int) -> str:
 
 def heat_map(rules: ColonyParams, c: Colonies, i: int) -> np.ndarray:
     """The substrate as RGB [H, W, 3] of LEVELS colours, the highest y on top."""
-    return coloured(brightness(field(rules, c, i)))[::-1]
+    return heat_colours(brightness(field(rules, c, i)))[::-1]
 
 
-def coloured(bright: np.ndarray) -> np.ndarray:
+def heat_colours(bright: np.ndarray) -> np.ndarray:
     """Brightness 0 … 1 as RGB on a new last axis."""
     shade = (bright * (LEVELS - 1)).round() / (LEVELS - 1) * (len(HEAT) - 1)
     low = np.minimum(shade.astype(int), len(HEAT) - 2)
@@ -97,7 +98,7 @@ def picture(
     heat: np.ndarray | None = None,
 ) -> np.ndarray:
     """RGB [H, W, 3]: the heat map, edges, the convex hull, nodes (the youngest in another colour),
-    the centroid's way so far."""
+    the centroid's path so far."""
     from PIL import Image, ImageDraw  # comes with matplotlib
 
     image = Image.fromarray(heat_map(rules, c, i) if heat is None else heat)
@@ -124,8 +125,8 @@ def picture(
 
 
 class Trajectory(np.ndarray):
-    """An episode's table. A number that is not there is NaN, and equal to another one: an episode
-    played twice has one table."""
+    """The table of an episode. Missing numbers are NaN, and NaN equals NaN, so that an episode
+    played twice has equal tables."""
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[float]]) -> "Trajectory":
@@ -147,8 +148,8 @@ def trajectory_row(
     reward: float,
     components: np.ndarray,
 ) -> list[float]:
-    """One line of the table, by the names in TRAJECTORY. In mode nodes the numbers are means over
-    the nodes there were before."""
+    """One row of the table, by the names in TRAJECTORY. In mode nodes the action's numbers are
+    means over the nodes before the step."""
     n = int(c.nodes[i])
     numbers = [float("nan")] * len(ACTIONS) if action is None else action.tolist()
     where = (
@@ -160,7 +161,7 @@ def trajectory_row(
 
 
 def write_trajectories(path: str | Path, episodes: Iterable[Iterable[Sequence[float]]]) -> None:
-    """Episodes' tables into one CSV file, the episode's number in the first column."""
+    """Writes episodes' tables into one CSV file, with the episode's number in the first column."""
     with open(path, "w", newline="") as file:
         table: Any = csv.writer(file)
         table.writerow(("episode", *TRAJECTORY))

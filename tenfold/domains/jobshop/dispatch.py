@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound
-from tenfold.domains.jobshop.schedule import Schedule, Scheduled, gantt_figure, gantt_text
+from tenfold.domains.jobshop.schedule import Schedule, Scheduled, render_gantt
 
 FEATURES = 22
 STATIC = 9  # numbers of an operation that no schedule changes
@@ -41,21 +41,21 @@ class ShopBatch(NamedTuple):
 
     @property
     def dispatches(self) -> int:
-        """That schedule the largest of them."""
+        """The number of dispatches that schedule the largest shop."""
         return self.machine.shape[1] * (self.machine.shape[2] - 1)
 
 
 class FloorState(NamedTuple):
     """S partial schedules of each shop."""
 
-    following: Tensor  # [N, S, J], the number of each job's next operation
+    next_op: Tensor  # [N, S, J], the number of each job's next operation
     ready: Tensor  # [N, S, J], when the job is free
     free: Tensor  # [N, S, M + 1], when the machine is
     left: Tensor  # [N, S, M + 1], its work that is not scheduled yet
 
 
 class FloorView(NamedTuple):
-    """What is to be chosen from."""
+    """The candidates of the next dispatch."""
 
     features: Tensor  # [N, S, J, FEATURES]
     allowed: Tensor  # [N, S, J]
@@ -63,7 +63,7 @@ class FloorView(NamedTuple):
 
 
 def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -> ShopBatch:
-    """From tables [N, J, K]; entries after a job's last operation are ignored."""
+    """Makes a batch from tables [N, J, K]; entries after a job's last operation are ignored."""
     exists = torch.arange(machine.shape[2], device=machine.device) < length[..., None]
     pad = (0, 1)
     machine = torch.nn.functional.pad(torch.where(exists, machine, machines), pad, value=machines)
@@ -79,7 +79,7 @@ def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -
 
 
 def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> ShopBatch:
-    """Instances of any sizes together, padded to the largest."""
+    """Packs instances of any sizes, padded to the largest."""
     N = len(instances)
     J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
     machine, duration = np.zeros((2, N, J, K), np.int64)
@@ -93,7 +93,7 @@ def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> 
 
 
 def empty_floor(shops: ShopBatch, schedules: int) -> FloorState:
-    """Nothing is scheduled yet."""
+    """The state before the first dispatch."""
     N, J, _ = shops.machine.shape
     zeros = shops.load.new_zeros(N, schedules, J)
     load = shops.load[:, None].repeat(1, schedules, 1)
@@ -107,17 +107,17 @@ def at(table: Tensor, k: Tensor) -> Tensor:
 
 
 def apply_dispatch(shops: ShopBatch, floor: FloorState, job: Tensor) -> FloorState:
-    """After the next operation of job [N, S] went to its machine. Of a job that has none left,
-    nothing changes."""
+    """The state after the next operation of job [N, S] is appended to its machine's queue. A job
+    that has no operation left changes nothing."""
     index = job[..., None]
-    k = floor.following.gather(2, index).squeeze(2)
+    k = floor.next_op.gather(2, index).squeeze(2)
     i = torch.arange(len(k), device=k.device)[:, None]
     machine, duration = (table[i, job, k][..., None] for table in (shops.machine, shops.duration))
     end = torch.maximum(floor.ready.gather(2, index), floor.free.gather(2, machine)) + duration
     done = (k == shops.length.gather(1, job))[..., None]
     end = torch.where(done, floor.ready.gather(2, index), end)
     return FloorState(
-        floor.following.scatter_add(2, index, (~done).long()),
+        floor.next_op.scatter_add(2, index, (~done).long()),
         floor.ready.scatter(2, index, end),
         floor.free.scatter(2, machine, end),
         floor.left.scatter_add(2, machine, -duration),
@@ -125,23 +125,24 @@ def apply_dispatch(shops: ShopBatch, floor: FloorState, job: Tensor) -> FloorSta
 
 
 def makespan_bound(shops: ShopBatch, floor: FloorState) -> Tensor:
-    """[N, S, 1]: no way to go on ends earlier, by what each job and each machine has left."""
-    k = floor.following
+    """A lower bound [N, S, 1] on the makespan: the remaining work of each job and of each
+    machine."""
+    k = floor.next_op
     start = torch.maximum(floor.ready, floor.free.gather(2, at(shops.machine, k)))
     return least_makespan(floor, k < shops.length[:, None], start, at(shops.tail, k))
 
 
 def least_makespan(floor: FloorState, waiting: Tensor, start: Tensor, tail: Tensor) -> Tensor:
-    """The same from what has been looked up, [N, S, J]: which jobs have an operation left, when it
-    could start, and the job's work from there on."""
+    """`makespan_bound` from tables [N, S, J]: which jobs have an operation left, when it could
+    start, and the job's work from there on."""
     by_job = torch.where(waiting, start + tail, floor.ready)
     by_machine = floor.free + floor.left
     return torch.maximum(by_job.amax(2, keepdim=True), by_machine.amax(2, keepdim=True))
 
 
 def view_floor(shops: ShopBatch, floor: FloorState) -> FloorView:
-    """What the next operation of each job looks like, and which may be chosen."""
-    k, ready = floor.following, floor.ready
+    """Features of each job's next operation, and which of them may be dispatched."""
+    k, ready = floor.next_op, floor.ready
     waiting = k < shops.length[:, None]
     last = shops.machine.shape[2] - 1
     after = (k + 1).clamp(max=last)
@@ -197,7 +198,7 @@ def view_floor(shops: ShopBatch, floor: FloorState) -> FloorView:
 
 
 def operation_features(shops: ShopBatch) -> Tensor:
-    """[N, J, K, STATIC]: what an operation is in its shop, before anything is scheduled."""
+    """[N, J, K, STATIC]: features of an operation that do not depend on the schedule."""
     duration, tail = shops.duration[..., :-1], shops.tail[..., :-1]
     exists = torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None]
     machine = shops.machine[..., :-1]
@@ -233,11 +234,11 @@ class ParsedRows(NamedTuple):
 
     shops: ShopBatch
     view: FloorView
-    following: Tensor  # [N, 1, J]
+    next_op: Tensor  # [N, 1, J]
 
 
 class RowLayout:
-    """How an observation lies in one row: for each of at most J jobs FEATURES numbers of its next
+    """The layout of an observation row: for each of at most J jobs FEATURES numbers of its next
     operation, how many operations it has done and has, and their K machines and K durations.
     Missing jobs and operations are 0."""
 
@@ -249,25 +250,25 @@ class RowLayout:
     def size(self) -> int:
         return self.jobs * self.width
 
-    def write(self, instance: Instance, features: np.ndarray, following: np.ndarray) -> np.ndarray:
+    def write(self, instance: Instance, features: np.ndarray, next_op: np.ndarray) -> np.ndarray:
         row = np.zeros((self.jobs, self.width), np.float32)
         jobs, longest = instance.machine.shape
-        mine, tables = row[:jobs], FEATURES + 2
-        mine[:, :FEATURES] = features
-        mine[:, FEATURES], mine[:, FEATURES + 1] = following, instance.lengths
-        mine[:, tables : tables + longest] = instance.machine
-        mine[:, tables + self.machines : tables + self.machines + longest] = instance.duration
+        cells, tables = row[:jobs], FEATURES + 2
+        cells[:, :FEATURES] = features
+        cells[:, FEATURES], cells[:, FEATURES + 1] = next_op, instance.lengths
+        cells[:, tables : tables + longest] = instance.machine
+        cells[:, tables + self.machines : tables + self.machines + longest] = instance.duration
         return row.ravel()
 
     def read(self, rows: Tensor, mask: Tensor) -> ParsedRows:
-        """Of rows [B, size] and masks [B, jobs]."""
+        """Parses rows [B, size] with masks [B, jobs]."""
         whole = rows.reshape(len(rows), self.jobs, self.width)
         cuts = [FEATURES, 1, 1, self.machines, self.machines]
-        features, following, length, machine, duration = whole.split(cuts, 2)
-        following, length = following.long().squeeze(2), length.long().squeeze(2)
+        features, next_op, length, machine, duration = whole.split(cuts, 2)
+        next_op, length = next_op.long().squeeze(2), length.long().squeeze(2)
         shops = shops_of(machine.long(), duration, length, self.machines)
-        now = FloorView(features[:, None], mask[:, None], (following < length)[:, None])
-        return ParsedRows(shops, now, following[:, None])
+        now = FloorView(features[:, None], mask[:, None], (next_op < length)[:, None])
+        return ParsedRows(shops, now, next_op[:, None])
 
 
 class DispatchEnv(gym.Env[np.ndarray, int]):
@@ -280,19 +281,21 @@ class DispatchEnv(gym.Env[np.ndarray, int]):
 
     def __init__(self, random: str | RandomShops, render_mode: str | None = None) -> None:
         self.random = random if isinstance(random, RandomShops) else RandomShops.parse(random)
-        self.sheet, self.render_mode = RowLayout(self.random), render_mode
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (self.sheet.size,), np.float32)
-        self.action_space = gym.spaces.Discrete(self.sheet.jobs)
-        self.mask = np.zeros(self.sheet.jobs, np.bool_)
+        self.row_layout, self.render_mode = RowLayout(self.random), render_mode
+        self.observation_space = gym.spaces.Box(
+            -np.inf, np.inf, (self.row_layout.size,), np.float32
+        )
+        self.action_space = gym.spaces.Discrete(self.row_layout.jobs)
+        self.mask = np.zeros(self.row_layout.jobs, np.bool_)
 
-    def look(self) -> np.ndarray:
-        """The observation; sets the mask and the makespan that is foreseen now."""
+    def observe(self) -> np.ndarray:
+        """The observation; sets the mask and the bound on the makespan."""
         now, jobs = view_floor(self.shops, self.floor), self.instance.jobs
-        self.mask = np.zeros(self.sheet.jobs, np.bool_)
+        self.mask = np.zeros(self.row_layout.jobs, np.bool_)
         self.mask[:jobs] = now.allowed[0, 0].numpy()
         self.expected = max(int(makespan_bound(self.shops, self.floor)), self.least)
-        following = self.floor.following[0, 0].numpy()
-        return self.sheet.write(self.instance, now.features[0, 0].numpy(), following)
+        next_op = self.floor.next_op[0, 0].numpy()
+        return self.row_layout.write(self.instance, now.features[0, 0].numpy(), next_op)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -301,8 +304,8 @@ class DispatchEnv(gym.Env[np.ndarray, int]):
         self.instance = self.random.draw(self.np_random)
         self.shops, self.least = batch([self.instance]), lower_bound(self.instance)
         self.floor = empty_floor(self.shops, 1)
-        self.made: Schedule = []
-        return self.look(), {"action_mask": self.mask.copy()}
+        self.schedule: Schedule = []
+        return self.observe(), {"action_mask": self.mask.copy()}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         job, legal = int(action), np.flatnonzero(self.mask)
@@ -312,25 +315,21 @@ class DispatchEnv(gym.Env[np.ndarray, int]):
                 f"{self.instance.name}: job {job} cannot be dispatched now; those that can are "
                 f"{legal_jobs}."
             )
-        k, before = int(self.floor.following[0, 0, job]), self.expected
+        k, before = int(self.floor.next_op[0, 0, job]), self.expected
         self.floor = apply_dispatch(self.shops, self.floor, torch.tensor([[job]]))
         machine, duration = (
             int(t[job, k]) for t in (self.instance.machine, self.instance.duration)
         )
         end = int(self.floor.ready[0, 0, job])
-        self.made.append(Scheduled(job, k, machine, end - duration, end))
-        obs, done = self.look(), len(self.made) == self.instance.operations
+        self.schedule.append(Scheduled(job, k, machine, end - duration, end))
+        obs, done = self.observe(), len(self.schedule) == self.instance.operations
         info: dict[str, Any] = {"action_mask": self.mask.copy()}
         if done:
-            makespan = max(one.end for one in self.made)
-            info |= {"makespan": makespan, "schedule": self.made, "instance": self.instance}
+            makespan = max(one.end for one in self.schedule)
+            info |= {"makespan": makespan, "schedule": self.schedule, "instance": self.instance}
         reward = PERCENT * (before - self.expected) / self.least
         return obs, reward, done, False, info
 
     def render(self) -> Any:
-        """The Gantt chart of what is scheduled so far."""
-        if self.render_mode != "rgb_array":
-            return gantt_text(self.made)
-        figure = gantt_figure(self.made, self.instance.name)
-        figure.canvas.draw()
-        return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
+        """The Gantt chart of the operations scheduled so far."""
+        return render_gantt(self.schedule, self.instance.name, self.render_mode)

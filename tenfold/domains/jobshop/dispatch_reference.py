@@ -1,4 +1,4 @@
-"""What `dispatch` does with tensors, in plain Python: one shop, one schedule, one job at a time."""
+"""The functions of `dispatch` in plain Python: one shop, one schedule, one job at a time."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,40 +19,38 @@ from tenfold.domains.jobshop.dispatch import (
 )
 from tenfold.domains.jobshop.instances import Instance, odd_shop, random_shop
 
-Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
-
 
 class PlainFloor:
     """One partial schedule of one shop."""
 
     def __init__(self, instance: Instance) -> None:
         self.jobs = [instance.job(j) for j in range(instance.jobs)]
-        self.following, self.ready = [0] * instance.jobs, [0] * instance.jobs
+        self.next_op, self.ready = [0] * instance.jobs, [0] * instance.jobs
         self.free = [0] * instance.machines
 
     def dispatch(self, j: int) -> None:
-        machine, duration = self.jobs[j][self.following[j]]
+        machine, duration = self.jobs[j][self.next_op[j]]
         self.ready[j] = self.free[machine] = max(self.ready[j], self.free[machine]) + duration
-        self.following[j] += 1
+        self.next_op[j] += 1
 
     def left(self, machine: int) -> int:
         """Work of a machine that is not scheduled yet."""
         return sum(
             duration
-            for job, k in zip(self.jobs, self.following, strict=True)
+            for job, k in zip(self.jobs, self.next_op, strict=True)
             for m, duration in job[k:]
             if m == machine
         )
 
     def tail(self, j: int) -> int:
         """Work of a job from its next operation on."""
-        return sum(duration for _, duration in self.jobs[j][self.following[j] :])
+        return sum(duration for _, duration in self.jobs[j][self.next_op[j] :])
 
     def start(self, j: int) -> int:
-        return max(self.ready[j], self.free[self.jobs[j][self.following[j]][0]])
+        return max(self.ready[j], self.free[self.jobs[j][self.next_op[j]][0]])
 
     def makespan_bound(self) -> int:
-        over = [self.following[j] == len(job) for j, job in enumerate(self.jobs)]
+        over = [self.next_op[j] == len(job) for j, job in enumerate(self.jobs)]
         ends = [
             self.ready[j] if over[j] else self.start(j) + self.tail(j)
             for j in range(len(self.jobs))
@@ -60,12 +58,12 @@ class PlainFloor:
         return max(ends + [free + self.left(m) for m, free in enumerate(self.free)])
 
     def allowed(self) -> list[int]:
-        """Giffler and Thompson's: on the machine of what would end first, those that could start
-        before that; and that one itself, which may take no time."""
-        waiting = [j for j, job in enumerate(self.jobs) if self.following[j] < len(job)]
+        """Giffler and Thompson's candidates: on the machine of the operation that would end first,
+        those that could start before that end; that operation is always one."""
+        waiting = [j for j, job in enumerate(self.jobs) if self.next_op[j] < len(job)]
         if not waiting:
             return []
-        coming = {j: self.jobs[j][self.following[j]] for j in waiting}
+        coming = {j: self.jobs[j][self.next_op[j]] for j in waiting}
         first = min(waiting, key=lambda j: self.start(j) + coming[j][1])
         end, machine = self.start(first) + coming[first][1], coming[first][0]
         return [
@@ -81,12 +79,12 @@ class PlainFloor:
             for m, duration in job:
                 loads[m] += duration
         bound = max([sum(d for _, d in job) for job in self.jobs] + loads)
-        waiting = [j for j, job in enumerate(self.jobs) if self.following[j] < len(job)]
+        waiting = [j for j, job in enumerate(self.jobs) if self.next_op[j] < len(job)]
         allowed, end_of_all = self.allowed(), self.makespan_bound()
-        coming = {j: self.jobs[j][self.following[j]] for j in waiting}
+        coming = {j: self.jobs[j][self.next_op[j]] for j in waiting}
         for j in waiting:
             machine, p = coming[j]
-            job, k, start, tail = self.jobs[j], self.following[j], self.start(j), self.tail(j)
+            job, k, start, tail = self.jobs[j], self.next_op[j], self.start(j), self.tail(j)
             ends = [self.start(i) + coming[i][1] for i in waiting]
             rivals = [coming[i][1] for i in waiting if coming[i][0] == machine]
             steps = len(job) - k
@@ -116,32 +114,34 @@ class PlainFloor:
                 then_left / bound,
                 (then_free + then_left - end_of_all) / bound,
                 (end_of_all - bound) / bound,
-                sum(len(self.jobs[i]) - self.following[i] for i in waiting) / total,
+                sum(len(self.jobs[i]) - self.next_op[i] for i in waiting) / total,
                 j in allowed,
             )
         return features
 
 
-def seen_reference(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
-    """After orders [dispatches, N, S]: features [N, S, J, FEATURES], what may be chosen [N, S, J],
-    the makespan foreseen [N, S]. Jobs that are not there are 0."""
+def view_floor_reference(
+    instances: Sequence[Instance], orders: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """After orders [dispatches, N, S]: features [N, S, J, FEATURES], which jobs may be dispatched
+    [N, S, J], the bound on the makespan [N, S]. Missing jobs are 0."""
     _, N, S = orders.shape
     J = max(one.jobs for one in instances)
     features, allowed = np.zeros((N, S, J, FEATURES)), np.zeros((N, S, J), np.bool_)
-    ahead = np.zeros((N, S))
+    bound = np.zeros((N, S))
     for i, s in np.ndindex(N, S):
-        bench = PlainFloor(instances[i])
+        floor = PlainFloor(instances[i])
         for j in orders[:, i, s]:
-            if bench.following[j] < len(bench.jobs[j]):
-                bench.dispatch(j)
-        features[i, s, : instances[i].jobs] = bench.features()
-        allowed[i, s, bench.allowed()] = True
-        ahead[i, s] = bench.makespan_bound()
-    return features, allowed, ahead
+            if floor.next_op[j] < len(floor.jobs[j]):
+                floor.dispatch(j)
+        features[i, s, : instances[i].jobs] = floor.features()
+        allowed[i, s, floor.allowed()] = True
+        bound[i, s] = floor.makespan_bound()
+    return features, allowed, bound
 
 
 def partial_orders(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """From nothing dispatched to nearly all, in shops of one size and of several."""
+    """From no dispatch to nearly all, in shops of one size and of several."""
     for shops, schedules, shares in (
         ([random_shop(rng, 1, 1)], 1, (0, 1)),
         ([random_shop(rng, 5, 4), random_shop(rng, 5, 4)], 3, (0, 0.4, 0.8)),
@@ -157,20 +157,20 @@ def partial_orders(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
             yield shops, orders
 
 
-@pair(seen_reference, partial_orders, rtol=1e-5, atol=1e-5, name="envs.jobshop.seen")
-def seen_after(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The same with tensors."""
+@pair(view_floor_reference, partial_orders, rtol=1e-5, atol=1e-5, name="envs.jobshop.seen")
+def view_floor_after(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`view_floor` and `makespan_bound` after orders."""
     shops = batch(instances)
     floor = empty_floor(shops, orders.shape[2])
     for job in torch.from_numpy(orders):
         floor = apply_dispatch(shops, floor, job)
     now = view_floor(shops, floor)
-    ahead = makespan_bound(shops, floor).squeeze(2)
-    return now.features.numpy(), now.allowed.numpy(), ahead.numpy()
+    bound = makespan_bound(shops, floor).squeeze(2)
+    return now.features.numpy(), now.allowed.numpy(), bound.numpy()
 
 
 def operation_features_reference(instances: Sequence[Instance]) -> np.ndarray:
-    """[N, J, K, STATIC]: what an operation is in its shop, 0 where there is none."""
+    """[N, J, K, STATIC]: features of an operation, 0 where there is none."""
     J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
     features = np.zeros((len(instances), J, K, STATIC))
     for i, one in enumerate(instances):
@@ -203,5 +203,5 @@ def some_shops(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]
 
 @pair(operation_features_reference, some_shops, rtol=1e-5, atol=1e-6, name="envs.jobshop.described")
 def operation_features_all(instances: Sequence[Instance]) -> np.ndarray:
-    """The same with tensors."""
+    """`operation_features` of instances."""
     return operation_features(batch(instances)).numpy()

@@ -1,5 +1,5 @@
-"""The agent that schedules any shop: a network on the features of `dispatch`, as a policy of
-environments and as a player of instances."""
+"""The dispatcher: an agent that schedules any shop by a network on the features of `dispatch`, as a
+policy of environments and as a player of instances; and its learner."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -30,11 +30,11 @@ from tenfold.ops.adam import descend
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
-ROOM = 2**21  # jobs in all schedules that are played at once, which bounds the memory
+MAX_JOBS = 2**21  # jobs in all schedules that are played at once, which bounds the memory
 
 
 def random_shops(env: str) -> RandomShops:
-    """Those that an environment's name asks for."""
+    """The random shops that an environment's name asks for."""
     base, arguments = split_name(env)
     if base != SHOP:
         raise ConfigError(
@@ -56,7 +56,7 @@ def random_shops(env: str) -> RandomShops:
 
 
 class DispatchAgent(FlatAgent):
-    """The network, Adam's moments and the count of updates."""
+    """The network, the moments of Adam and the number of updates."""
 
     reads_masks = masked = True
     config: Dispatcher
@@ -65,7 +65,7 @@ class DispatchAgent(FlatAgent):
         assert isinstance(run.agent, Dispatcher)
         self.config, self.seed, self.layout = run.agent, run.seed, spec.layout
         self.random = random_shops(run.env)
-        self.sheet = RowLayout(self.random)
+        self.row_layout = RowLayout(self.random)
         self.actions = policy_actions(spec.action_space, run.env)
         self.device = torch.device("cpu" if run.device == "auto" else run.device)
         with torch.random.fork_rng(devices=[]):
@@ -79,12 +79,12 @@ class DispatchAgent(FlatAgent):
 
     @torch.no_grad()
     def scores(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
-        """Of jobs [B, J]."""
-        allowed = np.ones((len(rows), self.sheet.jobs), np.bool_) if mask is None else mask
+        """Scores [B, J] of the jobs."""
+        allowed = np.ones((len(rows), self.row_layout.jobs), np.bool_) if mask is None else mask
         inputs = (torch.from_numpy(np.ascontiguousarray(part)) for part in (rows, allowed))
-        shops, now, following = self.sheet.read(*(part.to(self.device) for part in inputs))
+        shops, now, next_op = self.row_layout.read(*(part.to(self.device) for part in inputs))
         memory = self.online.encode(shops)
-        return self.online.decode(now, gather_next(memory, following))[:, 0].cpu()
+        return self.online.decode(now, gather_next(memory, next_op))[:, 0].cpu()
 
     def policy(self, how: str) -> Policy:
         stream = key(self.seed, Purpose.ACTION, self.member)
@@ -100,8 +100,8 @@ class DispatchAgent(FlatAgent):
         return act
 
     def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: Any = None) -> Any:
-        """The job to dispatch next, for one observation or a batch, of those that a mask allows.
-        With None for a mask, one that may not be chosen now can come out."""
+        """The job to dispatch next, for one observation or a batch. Without a mask (None) it may be
+        one that cannot be dispatched now."""
         refuse_state(state)
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
@@ -111,24 +111,28 @@ class DispatchAgent(FlatAgent):
         return int(jobs[0]) if single else jobs
 
     def player(self) -> Player:
-        """Plays instances of any size, those of one size together. Every second sample is of the
-        shop backwards: the policy errs elsewhere there."""
+        """A player of instances; those of one size are played together. Every second sample
+        schedules the reversed shop, where the policy makes other mistakes."""
 
         def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
             require_draws(instances, samples, seed)
             backwards = samples // 2
-            orders_by_shop = ahead(instances, samples - backwards, seed)
+            orders_by_shop = draw_orders(instances, samples - backwards, seed)
             if backwards:
-                others = ahead([reversed_shop(instance) for instance in instances], backwards, seed)
+                others = draw_orders(
+                    [reversed_shop(instance) for instance in instances], backwards, seed
+                )
                 for orders, other in zip(orders_by_shop, others, strict=True):
                     orders += [order[::-1] for order in other]
             return orders_by_shop
 
-        def ahead(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
+        def draw_orders(
+            instances: Sequence[Instance], samples: int, seed: int
+        ) -> list[list[np.ndarray]]:
             orders_by_shop: list[list[np.ndarray]] = [[] for _ in instances]
             sized = sorted(range(len(instances)), key=lambda i: instances[i].machine.shape)
-            for _, those in groupby(sized, key=lambda i: instances[i].machine.shape):
-                same = list(those)
+            for _, group in groupby(sized, key=lambda i: instances[i].machine.shape):
+                same = list(group)
                 shops = batch([instances[i] for i in same], self.device)
                 for i, orders in zip(same, self.orders(shops, samples, seed), strict=True):
                     orders_by_shop[i] = list(orders[:, : instances[i].operations])
@@ -138,10 +142,10 @@ class DispatchAgent(FlatAgent):
 
     @torch.no_grad()
     def orders(self, shops: ShopBatch, samples: int, seed: int) -> np.ndarray:
-        """[N, samples, dispatches]; with 0 samples the greedy one."""
+        """Dispatch orders [N, samples, dispatches]; with 0 samples the greedy one."""
         N, J = shops.length.shape
         whole = max(samples, 1)
-        piece, source = max(1, min(whole, ROOM // (N * J))), None
+        piece, source = max(1, min(whole, MAX_JOBS // (N * J))), None
         if samples:
             source = torch.Generator(self.device)
             source.manual_seed(int(draw_bits(key(seed, Purpose.EVALUATE, self.member), 0)) >> 1)
@@ -178,8 +182,8 @@ def make_learner(run: "Run") -> "DispatchLearner":
 
 
 def bytes_of_round(agent: DispatchAgent) -> int:
-    """What a round of the largest shops takes at least: schedules are drawn, all at once, and then
-    every dispatch of the best ones is learned from, all at once."""
+    """A lower bound on the memory of an update with the largest shops: first all schedules are
+    drawn at once, then all dispatches of the best ones are learned from at once."""
     config, jobs, machines = agent.config, agent.random.jobs[1], agent.random.machines[1]
     drawn = config.samples * DRAWN
     learned = jobs * machines * (LEARNED + LEARNED_WIDTH * config.width)
@@ -187,8 +191,8 @@ def bytes_of_round(agent: DispatchAgent) -> int:
 
 
 class DispatchLearner(BareLearner):
-    """Each round draws shops of one size, schedules them, and makes one update. Every random number
-    follows from the seed and the step, so that a resumed run goes on as if it had never stopped."""
+    """Each round draws shops of one size, schedules them, and makes one update. All random numbers
+    are functions of the seed and the step, so a resumed run continues exactly."""
 
     exact_resume = True
     agent: DispatchAgent
@@ -209,7 +213,7 @@ class DispatchLearner(BareLearner):
         )
 
     def draw(self, count: int) -> ShopBatch:
-        """Random shops of one size, those of this step."""
+        """The random shops of this step, all of one size."""
         random, device = self.agent.random, self.agent.device
         rng = np.random.default_rng(int(key(self.run.seed, Purpose.EPISODE, self.step)))
         machine, duration = (torch.from_numpy(t).to(device) for t in random.draw_tables(rng, count))
@@ -218,8 +222,8 @@ class DispatchLearner(BareLearner):
         return shops_of(machine, duration, length, machines)
 
     def round(self, until: int | None = None) -> list[Episode]:
-        """Whole, also beyond `until`: what is learned does not depend on how often it is looked
-        at."""
+        """One update, also beyond `until`, so that logging and evaluation do not change what is
+        learned."""
         config, agent, clock = self.config, self.agent, self.clock
         count = min(config.shops, max(self.run.steps - self.step, 1))
         clock.start()
@@ -236,8 +240,8 @@ class DispatchLearner(BareLearner):
         loss.backward()
         agent.updates += 1
         lr = value_at(config.lr, self.step)
-        online, moments = agent.online, (agent.mean, agent.square)
-        parameters = online.flat, online.flat_grad, *moments, agent.updates, lr
+        online, random_floors = agent.online, (agent.mean, agent.square)
+        parameters = online.flat, online.flat_grad, *random_floors, agent.updates, lr
         norm = descend(*parameters, limit=config.clip_norm)
         gaps = makespan / shops.bound[:, 0] - 1
         values = (loss.detach(), norm.squeeze(), gaps.mean(), gaps.amin(1).mean())
@@ -248,7 +252,7 @@ class DispatchLearner(BareLearner):
         return []
 
     def statistics(self) -> dict[str, float]:
-        """Means since the last call."""
+        """Means over the updates since the last call."""
         if not self.counted:
             return {}
         means: list[float] = (self.sums / self.counted).tolist()

@@ -1,5 +1,5 @@
-"""Evaluates policies of job shops: those of one shop by their makespans, compared with the optimum,
-an untrained policy and dispatching rules; those of any shop by gaps to the best known."""
+"""Evaluates policies of job shops: of one shop by makespans, compared with the optimum, an
+untrained policy and dispatching rules; of any shop by gaps to the best known makespan."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from tenfold.core.protocols import EvalRequest
 from tenfold.core.system import set_threads
 from tenfold.domains.jobshop.formats import WRITERS
 from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound
-from tenfold.domains.jobshop.players import RULES, PlaysAnyShop, dispatch
+from tenfold.domains.jobshop.players import RULES, dispatch
 from tenfold.domains.jobshop.reading import classic, is_name, read_instances, suite
 from tenfold.domains.jobshop.schedule import Schedule, check_schedule, gantt_figure, gantt_text
 from tenfold.domains.jobshop.shops import is_random, named_instance
@@ -45,7 +45,7 @@ from tenfold.training.learners import load_run
 
 
 def check_deployment(env: str, options: Mapping[str, Any]) -> str:
-    """Where a policy with one head for each machine is tried: in its own shop."""
+    """Refuses other instances: a policy with one head for each machine plays its own shop only."""
     requested_samples(options)
     instances = requested_instances(options)[1]
     if instances and is_random(env):
@@ -68,9 +68,9 @@ def check_deployment(env: str, options: Mapping[str, Any]) -> str:
 
 
 def evaluate_shop(played: EvaluatedRun) -> dict[str, Any]:
-    """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
-    the run's gantt.png (gantt-best.png of the best checkpoint). Of random shops, each another,
-    returns say it all."""
+    """Makespans of the policy and of dispatching rules with the same number of samples, each
+    schedule verified. Draws the best one into the run's gantt.png (gantt-best.png of the best
+    checkpoint). Random shops are evaluated by returns alone."""
     run, agent = played.run, played.agent
     chart, table = (
         checkpoint_file(played.path / name, played.checkpoint)
@@ -94,8 +94,8 @@ def evaluate_shop(played: EvaluatedRun) -> dict[str, Any]:
         )
 
     best, schedule = best_of(agent, "sampled", samples)
-    steady, its_schedule = best_of(agent, "greedy", 1)
-    schedule = its_schedule if steady < best else schedule
+    greedy, greedy_schedule = best_of(agent, "greedy", 1)
+    schedule = greedy_schedule if greedy < best else schedule
     rules = {
         rule: min(
             check_schedule(instance, dispatch(instance, rule, seed=i))
@@ -104,7 +104,7 @@ def evaluate_shop(played: EvaluatedRun) -> dict[str, Any]:
         for rule in RULES
     }
     result = {
-        "greedy_makespan": steady,
+        "greedy_makespan": greedy,
         "best_makespan": best,
         "samples": samples,
         "optimum": instance.optimum,
@@ -115,7 +115,7 @@ def evaluate_shop(played: EvaluatedRun) -> dict[str, Any]:
         "gantt": str(chart),
         "schedule": [list(map(int, operation)) for operation in schedule],
     }
-    figure = gantt_figure(schedule, f"{instance.name}, makespan {min(best, steady)}")
+    figure = gantt_figure(schedule, f"{instance.name}, makespan {min(best, greedy)}")
     replace_file(chart, as_png(figure))
     result["picture"] = gantt_text(schedule)
     # for the report
@@ -144,27 +144,27 @@ def requested_samples(options: Mapping[str, Any]) -> int:
     return samples
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def requested_instances(options: Mapping[str, Any]) -> tuple[str, list[Instance]]:
-    """The shops of --instance and --suite, and what they are called together; none where neither is
+    """A title for the shops of --instance and --suite, and the shops; none where neither is
     given."""
-    suites = [str(name) for name in listed(options.get("suite"))]
+    suites = [str(name) for name in as_list(options.get("suite"))]
     classics = [classic(name) for name in suites for name in suite(name)]
-    files = [shop for file in listed(options.get("instance")) for shop in read_instances(file)]
+    files = [shop for file in as_list(options.get("instance")) for shop in read_instances(file)]
     names = [*suites, *(shop.name for shop in files[:NAMED])]
     more = f" and {len(files) - NAMED} others" if len(files) > NAMED else ""
     return f"{', '.join(names)}{more}", classics + files
 
 
 def table_name(title: str, options: Mapping[str, Any]) -> str:
-    """Of the file that a table is kept in: what its shops are called together, and where that does
-    not tell all of them, as of files or of more than a few, a digest of where they come from."""
+    """The name of a table's file: its title, with a digest of the sources where the title does not
+    identify them all."""
     name = re.sub(r"[^\w.-]+", "-", title).strip("-.")[:NAME_LENGTH] or "shops"
-    sources = listed(options.get("instance"))
-    suites = listed(options.get("suite"))
+    sources = as_list(options.get("instance"))
+    suites = as_list(options.get("suite"))
     all_named = all(map(is_name, sources)) and len(sources) <= NAMED
     if all_named and len(title) <= NAME_LENGTH:
         return name
@@ -178,8 +178,8 @@ def table_name(title: str, options: Mapping[str, Any]) -> str:
 
 
 def shops_to_play(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[Instance]]:
-    """The requested shops, else what the run was trained on: random shops, as many as
-    episodes, or its one instance."""
+    """The requested shops, else those of training: random shops, as many as episodes, or the one
+    instance."""
     title, instances = requested_instances(request.options)
     if instances:
         return title, instances
@@ -196,7 +196,7 @@ def shops_to_play(request: EvalRequest, run: Run, seed: int) -> tuple[str, list[
 
 @contextmanager
 def show_progress() -> Iterator[Callable[[str], None]]:
-    """Shows on the terminal what is being played."""
+    """Shows on the terminal which player plays which shops."""
     if not sys.stderr.isatty():
         yield lambda message: None
         return
@@ -205,14 +205,14 @@ def show_progress() -> Iterator[Callable[[str], None]]:
 
 
 class ShopGaps:
-    """The `Evaluation` of algorithms whose agents are `PlaysAnyShop`."""
+    """The `Evaluation` of algorithms whose agents have a method `player`."""
 
     def table(self, request: EvalRequest, env: Any = None) -> tuple[dict[str, Any], ShopTable]:
         trained = load_run(request.path, request.checkpoint, env, request.trust)
         run, agent = trained.run, trained.agent
         set_threads(run.threads)  # CP-SAT has as many seconds as the policy, and one thread
         seed = run.seed if request.seed is None else request.seed
-        if not isinstance(agent, PlaysAnyShop):
+        if not hasattr(agent, "player"):
             raise UserError(f"The policy of {request.path} cannot play shops of any size.")
         title, instances = shops_to_play(request, run, seed)
         samples = requested_samples(request.options)
@@ -235,8 +235,8 @@ class ShopGaps:
     def evaluate(
         self, request: EvalRequest, first: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The table goes into the run's folder as JSON; with schedules, unless a suite was asked
-        for, and a picture of the only one."""
+        """Writes the table into the run's folder as JSON; with schedules, unless a suite was
+        requested, and with a Gantt chart if there is one instance."""
         if request.video is not None:
             raise UserError("--video films episodes, and schedules have none.")
         about, table = self.table(request)

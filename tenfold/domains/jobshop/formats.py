@@ -31,7 +31,7 @@ TITLE = "Nb of jobs, Nb of Machines, Time seed, Machine seed, Upper bound, Lower
 
 
 class Word(NamedTuple):
-    """A word of a file and where it stands, both counted from 1."""
+    """A word of a file with its line and column, both counted from 1."""
 
     text: str
     line: int
@@ -39,7 +39,7 @@ class Word(NamedTuple):
 
 
 class SourceText(NamedTuple):
-    """A file's text, its name for sentences, and that of the instance in it."""
+    """A file's text, its name for error messages, and the name of the instance in it."""
 
     file: str
     name: str
@@ -64,7 +64,7 @@ class SourceText(NamedTuple):
         return duration
 
     def machine(self, word: Word, first: int, machines: int) -> int:
-        """Counted from 0, where the file counts from `first`."""
+        """A machine counted from 0; the file counts from `first`."""
         machine = self.number(word)
         if not first <= machine < first + machines:
             which = " in Taillard's format" if first else ""
@@ -85,7 +85,7 @@ class SourceText(NamedTuple):
 
 
 def parse(source: SourceText) -> list[Instance]:
-    """The instances of a file, in whatever format it is."""
+    """The instances of a file in any of the formats."""
     if source.text.lstrip().startswith(("{", "[")):
         return parse_json(source)
     lines = [
@@ -127,24 +127,24 @@ def parse_lines(source: SourceText, lines: list[list[Word]]) -> Instance:
             head[0],
         )
     if not worded and len(size) == 2 and len(rest) <= jobs:
-        return standard(source, head, rest, jobs, machines)
+        return parse_standard(source, head, rest, jobs, machines)
     if not worded and len(size) == 2 and len(rest) < 2 * jobs:
         raise source.fault(
             f"there are more lines than the {jobs} jobs announced, and fewer than the {2 * jobs} "
             "of Taillard's format.",
             rest[jobs][0],
         )
-    return taillard(source, head, rest, jobs, machines)
+    return parse_taillard(source, head, rest, jobs, machines)
 
 
-def ends_early(
+def unexpected_end(
     source: SourceText, head: list[Word], rest: list[list[Word]], content: str
 ) -> EnvironmentFault:
-    """The file stops too early."""
+    """The error of a file that ends too early."""
     return source.fault(f"the file ends after {content}.", (rest[-1] if rest else head)[-1])
 
 
-def standard(
+def parse_standard(
     source: SourceText, head: list[Word], rest: list[list[Word]], jobs: int, machines: int
 ) -> Instance:
     table: Jobs = []
@@ -162,11 +162,11 @@ def standard(
             ]
         )
     if len(rest) < jobs:
-        raise ends_early(source, head, rest, f"{len(rest)} of {jobs} jobs")
+        raise unexpected_end(source, head, rest, f"{len(rest)} of {jobs} jobs")
     return source.instance(table, machines, None)
 
 
-def taillard(
+def parse_taillard(
     source: SourceText, head: list[Word], rest: list[list[Word]], jobs: int, machines: int
 ) -> Instance:
     if len(rest) > 2 * jobs:
@@ -178,7 +178,7 @@ def taillard(
         done = (
             f"{min(len(rest), jobs)} lines of durations and {max(len(rest) - jobs, 0)} of machines"
         )
-        raise ends_early(source, head, rest, f"{done}, where {jobs} jobs need {jobs} of each")
+        raise unexpected_end(source, head, rest, f"{done}, where {jobs} jobs need {jobs} of each")
     table: Jobs = []
     for durations, visits in zip(rest[:jobs], rest[jobs:], strict=True):
         if len(durations) != len(visits):
@@ -223,7 +223,7 @@ def parse_json(source: SourceText) -> list[Instance]:
 
 
 def json_instance(source: SourceText, entry: Any, name: str, within: str) -> Instance:
-    """One object; `within` is the path to it, for sentences."""
+    """Reads one object; `within` is the path to it, for error messages."""
     table = [
         matrix(source, entry.get(key) if isinstance(entry, dict) else None, f"{within}{key}")
         for key in ("machines_matrix", "duration_matrix")
@@ -249,7 +249,7 @@ def json_instance(source: SourceText, entry: Any, name: str, within: str) -> Ins
 
 
 def matrix(source: SourceText, rows: Any, path: str) -> list[list[int]]:
-    """Whole numbers from 0, a list for each job."""
+    """A list of non-negative whole numbers for each job."""
     if not isinstance(rows, list) or not rows:
         raise source.fault(f"{path} is missing, or no list of lists of whole numbers.")
     for j, row in enumerate(rows):
@@ -292,7 +292,7 @@ def to_standard(instance: Instance) -> str:
 
 
 def to_taillard(instance: Instance) -> str:
-    """Seeds are not known, and written as 0."""
+    """Seeds are unknown and written as 0."""
     lower, upper = instance.bounds or (0, 0)
     # −1 is filled in behind a job's last operation
     machine = instance.machine + (instance.machine != NO_MACHINE)

@@ -26,8 +26,9 @@ class Instance:
     length of the longest job; behind a shorter job's last operation the machine is −1 and the
     duration 0. `lengths` [jobs] are the numbers of operations.
 
-    `machines` is their number, where 0 means as many as the table speaks of. `bounds` are a proven
-    lower bound on the makespan and the best makespan known; equal ones are the optimum.
+    `machines` is the number of machines; 0 means the largest machine of the table + 1. `bounds` are
+    a proven lower bound on the makespan and the best makespan known; if they are equal it is the
+    optimum.
     """
 
     name: str
@@ -107,21 +108,21 @@ class Instance:
 
     @property
     def operations(self) -> int:
-        """Of all jobs together."""
+        """The number of operations of all jobs."""
         return int(self.lengths.sum())
 
     @property
     def best_known(self) -> int | None:
-        """The shortest makespan anybody has found, where that is known."""
+        """The shortest known makespan, if there is one."""
         return None if self.bounds is None else self.bounds[1]
 
     @property
     def optimum(self) -> int | None:
-        """The best known makespan, where it is proven to be the shortest."""
+        """The best known makespan, if it is proven to be optimal."""
         return self.bounds[1] if self.bounds and self.bounds[0] == self.bounds[1] else None
 
     def job(self, j: int) -> list[tuple[int, int]]:
-        """Its operations (machine, duration) in order."""
+        """Operations (machine, duration) of a job in order."""
         length = int(self.lengths[j])
         return list(
             zip(self.machine[j, :length].tolist(), self.duration[j, :length].tolist(), strict=True)
@@ -129,8 +130,8 @@ class Instance:
 
 
 def reversed_shop(instance: Instance) -> Instance:
-    """The shop backwards: every job's operations in the opposite order. A schedule of one, played
-    from its end, is a schedule of the other, and as long."""
+    """The shop with every job's operations in the opposite order. A schedule of one, played from
+    its end, is a schedule of the other with the same makespan."""
     column = np.arange(instance.machine.shape[1])
     back = instance.lengths[:, None] - 1 - column
     back = np.where(back >= 0, back, column)  # behind a job's last operation nothing moves
@@ -141,7 +142,7 @@ def reversed_shop(instance: Instance) -> Instance:
 
 
 def whole_numbers(what: str, value: object) -> np.ndarray:
-    """A table of them; what is none is refused and never rounded."""
+    """A table of whole numbers; others are refused, never rounded."""
     try:
         array = np.array(value, order="C", ndmin=2)
         with np.errstate(invalid="ignore"):  # NaN
@@ -154,7 +155,7 @@ def whole_numbers(what: str, value: object) -> np.ndarray:
 
 
 def checked_bounds(instance: Instance, bounds: Iterable[int]) -> tuple[int, int]:
-    """Bounds that can be true."""
+    """Refuses bounds that cannot be true."""
     lower, upper = map(int, bounds)
     least, most = lower_bound(instance), int(instance.duration.sum())
     if not lower <= upper:
@@ -192,9 +193,9 @@ def lower_bound(instance: Instance) -> int:
 
 
 def odd_shop() -> Instance:
-    """For examples of pairs: jobs of other lengths, a machine visited twice, one that nobody needs,
-    operations that take no time."""
-    jobs = [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)]]
+    """For examples of pairs: jobs of different lengths, a machine visited twice, one that no job
+    needs, operations without duration."""
+    jobs = [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)], [(2, 2), (2, 1)]]
     return Instance.of_jobs("odd", jobs, machines=4)
 
 
@@ -204,8 +205,8 @@ def odd_shop() -> Instance:
 def random_tables(
     rng: np.random.Generator, shops: int, jobs: int, machines: int, low: int = 1, high: int = 99
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Machines and durations [shops, jobs, machines]: durations uniform from `low` to `high`, each
-    job's order of all the machines uniform too, the distribution of Taillard's instances."""
+    """Machines and durations [shops, jobs, machines] as in Taillard's instances: durations uniform
+    from `low` to `high`, routes uniform over all orders of the machines."""
     shape = (shops, jobs, machines)
     duration = rng.integers(low, high, shape, endpoint=True)
     machine = rng.permuted(np.broadcast_to(np.arange(machines), shape), axis=2)
@@ -213,10 +214,9 @@ def random_tables(
 
 
 def alike_routes(rng: np.random.Generator, machine: np.ndarray) -> np.ndarray:
-    """Routes [shops, jobs, machines] of which every second shop's have been made alike, as those of
-    real shops and of many hard instances are. Such a shop has an order of its machines that its
-    jobs follow, each by `spread` more or less: 0 is a flow shop, where all routes are the same, and
-    from 2 on hardly anything is left of the order."""
+    """Makes the routes [shops, jobs, machines] of every second shop similar, as they are in real
+    shops and in many hard instances: the jobs of such a shop follow one order of the machines with
+    noise of size `spread`. With 0 it is a flow shop; from 2 on hardly any order is left."""
     shops, _, machines = machine.shape
     spread = 2 * rng.random((shops, 1, 1))
     order = rng.permuted(np.broadcast_to(np.arange(machines), (shops, machines)), axis=1)
@@ -228,7 +228,7 @@ def alike_routes(rng: np.random.Generator, machine: np.ndarray) -> np.ndarray:
 def random_shop(
     rng: np.random.Generator, jobs: int, machines: int, low: int = 1, high: int = 99
 ) -> Instance:
-    """One of them."""
+    """One random shop with uniform routes."""
     machine, duration = random_tables(rng, 1, jobs, machines, low, high)
     return Instance(f"random {jobs}x{machines}", machine[0], duration[0], machines)
 
@@ -236,8 +236,7 @@ def random_shop(
 @dataclass(frozen=True)
 class RandomShops:
     """Random shops whose numbers of jobs and machines are uniform between two limits, both
-    included. Each job's route is uniform, or with `routes` mixed, those of every second shop are
-    alike."""
+    included. Routes are uniform; with `routes` mixed, those of every second shop are similar."""
 
     jobs: tuple[int, int]
     machines: tuple[int, int]
@@ -281,7 +280,7 @@ class RandomShops:
         )
 
     def size(self, rng: np.random.Generator) -> tuple[int, int]:
-        """Jobs and machines."""
+        """Draws the numbers of jobs and machines."""
         jobs, machines = (
             int(rng.integers(*limits, endpoint=True)) for limits in (self.jobs, self.machines)
         )
@@ -293,7 +292,7 @@ class RandomShops:
         return Instance(f"random {jobs}x{machines}", machine[0], duration[0], machines)
 
     def draw_tables(self, rng: np.random.Generator, shops: int) -> tuple[np.ndarray, np.ndarray]:
-        """Machines and durations [shops, jobs, machines] of several, all of one size."""
+        """Machines and durations [shops, jobs, machines] of several shops of one size."""
         machine, duration = random_tables(rng, shops, *self.size(rng), self.low, self.high)
         if self.routes == "mixed":
             machine = alike_routes(rng, machine)

@@ -1,4 +1,4 @@
-"""Players of any shop: dispatching rules, chance, a solver.
+"""Players of any shop: dispatching rules, random dispatching, a solver.
 
 A `Player` makes dispatch orders (`schedule`) of any shop: (instances, samples, seed) -> for each
 instance as many orders as samples; with 0 samples one order, its best guess. An agent whose policy
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ Player = Callable[[Sequence[Instance], int, int], list[list[np.ndarray]]]
 
 
 def require_draws(instances: Any, samples: Any, seed: Any) -> None:
-    """Refuses what no player can play."""
+    """Refuses arguments that no player can play."""
     if isinstance(instances, str | Instance) or not all(isinstance(i, Instance) for i in instances):
         raise UserError(
             "A player is given a list of shops: ten.read_instance(name or file) reads each."
@@ -51,18 +51,11 @@ def require_draws(instances: Any, samples: Any, seed: Any) -> None:
         raise UserError(f"seed must be a whole number from 0 on, and not {shown(seed)}.")
 
 
-@runtime_checkable
-class PlaysAnyShop(Protocol):
-    """An agent whose policy plays shops of any size."""
-
-    def player(self) -> Player: ...
-
-
 # dispatching rules
 
 
 class Waiting(NamedTuple):
-    """What a rule sees of a job that waits at a free machine."""
+    """A job that waits at a free machine, as rules get it."""
 
     job: int
     operation: int
@@ -84,8 +77,8 @@ RULES: dict[str, Rule] = {
 
 
 def dispatch(instance: str | Path | Instance, rule: str | Rule, seed: int = 0) -> Schedule:
-    """Every free machine starts the waiting job with the smallest number by the rule, the first of
-    equals; none ever idles."""
+    """Schedules a shop by a rule: every free machine starts the waiting job with the smallest
+    number, the first of equals. Machines never idle."""
     from tenfold.domains.jobshop.shops import JobShopEnv  # which imports this module
 
     if isinstance(rule, str) and rule not in RULES:
@@ -98,7 +91,7 @@ def dispatch(instance: str | Path | Instance, rule: str | Rule, seed: int = 0) -
         for m, options in enumerate(info["action_mask"].reshape(shop.machines, -1)[:, :-1]):
             queue = []
             for j in np.flatnonzero(options).tolist():
-                k, chance = int(env.following[j]), float(uniform(stream, np.array([draws]))[0])
+                k, chance = int(env.next_op[j]), float(uniform(stream, np.array([draws]))[0])
                 queue.append(
                     Waiting(
                         j,
@@ -119,12 +112,11 @@ def dispatch(instance: str | Path | Instance, rule: str | Rule, seed: int = 0) -
 
 # the rules compiled, as players
 
-SPT, MWKR, FIFO, MOPNR, RANDOM = range(5)
-CODES = dict(zip(RULES, (SPT, MWKR, FIFO, MOPNR, RANDOM), strict=True))
+SPT, MWKR, FIFO, MOPNR, RANDOM = range(5)  # in the order of RULES
 
 
 def rule_starts_reference(instance: Instance, rule: str, seeds: Sequence[int]) -> np.ndarray:
-    """Starts [N, jobs, K] of the schedules that a rule makes with these seeds."""
+    """Starts [N, jobs, K] of the rule's schedules with these seeds."""
     schedules = [dispatch(instance, rule, seed) for seed in seeds]
     return np.stack([starts_of_schedule(instance, schedule) for schedule in schedules])
 
@@ -141,27 +133,26 @@ def rule_starts(instance: Instance, rule: str, seeds: Sequence[int]) -> np.ndarr
     streams = np.array([key(seed, Purpose.RANDOM_POLICY) for seed in seeds], np.uint64)
     mask = np.zeros(instance.machines * (instance.jobs + 1), np.bool_)
     action = np.zeros(instance.machines, np.int64)
-    dispatch_all(shop_of(instance)[0], CODES[rule], streams, rows, mask, action)
+    dispatch_all(shop_of(instance)[0], list(RULES).index(rule), streams, rows, mask, action)
     size = instance.machine.size
     return rows[:, -size:].reshape(len(seeds), *instance.machine.shape)
 
 
 @kernel
 def dispatch_all(routes, rule, streams, rows, mask, action):
-    """Plays a rule in every row: each free machine starts the waiting job with the smallest number,
-    the first of equals."""
+    """`dispatch` for every row."""
     _, jobs, longest = routes.shape
     for i in range(len(rows)):
         row, draws, done = rows[i], 0, False
         begin(row, jobs, longest, 0)
-        following, ready, _, _ = views(row, jobs, longest)
+        next_op, ready, _, _ = views(row, jobs, longest)
         allow(routes, row, mask)
         while not done:
             for m in range(len(action)):
                 action[m], least = jobs, np.inf
                 for j in range(jobs):
                     if mask[m * (jobs + 1) + j]:
-                        k = following[j]
+                        k = next_op[j]
                         if rule == SPT:
                             number = np.float64(routes[DURATION, j, k])
                         elif rule == MWKR:
@@ -182,8 +173,8 @@ def dispatch_all(routes, rule, streams, rows, mask, action):
 
 
 def rule_player(rule: str) -> Player:
-    """A rule of `RULES` as a player. But for `random`, all samples would be alike: there is
-    one."""
+    """A rule of `RULES` as a player. Only `random` has several samples; the others always make the
+    same schedule."""
 
     def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
         require_draws(instances, samples, seed)
@@ -200,7 +191,7 @@ def rule_player(rule: str) -> Player:
 
 
 def active_orders_reference(instance: Instance, streams: np.ndarray) -> np.ndarray:
-    """Orders [N, operations] by what may be dispatched, as the policy sees it."""
+    """Orders [N, operations] drawn from the policy's candidates."""
     import torch
 
     from tenfold.domains.jobshop.dispatch import apply_dispatch, batch, empty_floor, view_floor
@@ -236,36 +227,37 @@ def active_orders(instance: Instance, streams: np.ndarray) -> np.ndarray:
 
 @kernel
 def fill_active_orders(machine, duration, lengths, machines, streams, orders):
-    """Of all next operations the one that would end first; on its machine, any of those that could
-    start before that."""
+    """Giffler and Thompson's rule: of all next operations the one that would end first; on its
+    machine, any of those that could start before that."""
     jobs = len(lengths)
-    following, ready = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+    next_op, ready = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
     free, options = np.zeros(machines, np.int64), np.zeros(jobs, np.int64)
     for i in range(len(orders)):
-        following[:], ready[:], free[:] = 0, 0, 0
+        next_op[:], ready[:], free[:] = 0, 0, 0
         for n in range(orders.shape[1]):
             first, first_end = -1, 0
             for j in range(jobs):
-                if following[j] < lengths[j]:
-                    k = following[j]
+                if next_op[j] < lengths[j]:
+                    k = next_op[j]
                     end = max(ready[j], free[machine[j, k]]) + duration[j, k]
                     if first < 0 or end < first_end:
                         first, first_end = j, end
-            where, count = machine[first, following[first]], 0
+            where, count = machine[first, next_op[first]], 0
             for j in range(jobs):
-                here = following[j] < lengths[j] and machine[j, following[j]] == where
+                here = next_op[j] < lengths[j] and machine[j, next_op[j]] == where
                 if here and (j == first or max(ready[j], free[where]) < first_end):
                     options[count] = j
                     count += 1
             j = options[int(draw_uniform(streams[i], n) * count)]
-            end = max(ready[j], free[where]) + duration[j, following[j]]
+            end = max(ready[j], free[where]) + duration[j, next_op[j]]
             ready[j] = free[where] = end
-            following[j] += 1
+            next_op[j] += 1
             orders[i, n] = j
 
 
 def chance_player(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
-    """A player: every second sample is of the shop backwards, as a policy's is."""
+    """A player that draws uniformly from the candidates; every second sample schedules the reversed
+    shop, as a policy's does."""
     require_draws(instances, samples, seed)
     count = max(samples, 1)
     streams = np.array([key(seed + n, Purpose.RANDOM_POLICY) for n in range(count)], np.uint64)
@@ -289,15 +281,15 @@ def is_installed() -> bool:
     return find_spec("ortools") is not None
 
 
-def solver_player(seconds: float, workers: int = 1) -> Any:
-    """A `Player` that gives each instance so many seconds of wall clock, on so many threads. An
-    instance for which it finds nothing in that time has no order."""
+def solver_player(seconds: float) -> Player:
+    """CP-SAT as a `Player`, on one thread, with so many seconds of wall clock for each instance.
+    Where it finds no schedule in time there is no order."""
     if not is_installed():
         raise UserError(f"CP-SAT is part of OR-Tools, which is not installed: {INSTALL}")
     import_module(MODULE)  # now, before anybody's clock runs
 
     def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
-        starts = [solve(instance, seconds, workers, seed)[0] for instance in instances]
+        starts = [solve(instance, seconds, seed)[0] for instance in instances]
         return [
             [] if start is None else list(orders_of_starts(instance, start[None]))
             for instance, start in zip(instances, starts, strict=True)
@@ -306,38 +298,36 @@ def solver_player(seconds: float, workers: int = 1) -> Any:
     return play
 
 
-def solve(
-    instance: Instance, seconds: float, workers: int = 1, seed: int = 0
-) -> tuple[np.ndarray | None, int]:
-    """When operations start [jobs, K] in the best schedule that CP-SAT finds (None: it found none),
-    and the lower bound that it proves."""
+def solve(instance: Instance, seconds: float, seed: int = 0) -> tuple[np.ndarray | None, int]:
+    """Starts [jobs, K] of the best schedule that CP-SAT finds (None if it finds none), and the
+    lower bound that it proves."""
     cp_model: Any = import_module(MODULE)
     model, horizon = cp_model.CpModel(), int(instance.duration.sum())
     end = model.new_int_var(0, horizon, "makespan")
-    begun: dict[tuple[int, int], Any] = {}
+    start_of: dict[tuple[int, int], Any] = {}
     on_machine: list[list[Any]] = [[] for _ in range(instance.machines)]
     for j in range(instance.jobs):
         for k, (machine, duration) in enumerate(instance.job(j)):
-            begun[j, k] = start = model.new_int_var(0, horizon - duration, f"{j} {k}")
+            start_of[j, k] = start = model.new_int_var(0, horizon - duration, f"{j} {k}")
             on_machine[machine].append(
                 model.new_fixed_size_interval_var(start, duration, f"i{j} {k}")
             )
             if k:
-                model.add(start >= begun[j, k - 1] + int(instance.duration[j, k - 1]))
+                model.add(start >= start_of[j, k - 1] + int(instance.duration[j, k - 1]))
         last = int(instance.lengths[j]) - 1
-        model.add(end >= begun[j, last] + int(instance.duration[j, last]))
+        model.add(end >= start_of[j, last] + int(instance.duration[j, last]))
     for intervals in on_machine:
         model.add_no_overlap(intervals)
     model.minimize(end)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(seconds, 1e-3)
-    solver.parameters.num_workers = workers
+    solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed % 2**31
     status = solver.solve(model)
     bound = int(np.ceil(solver.best_objective_bound - 1e-6))
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, max(bound, 0)
     start = np.full(instance.machine.shape, -1)
-    for (j, k), variable in begun.items():
+    for (j, k), variable in start_of.items():
         start[j, k] = solver.value(variable)
     return start, bound

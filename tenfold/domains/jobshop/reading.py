@@ -1,4 +1,4 @@
-"""Instances by name or from files, and back to files."""
+"""Reads instances by name or from files, and writes files."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ LONGEST_FILE = 50_000_000  # characters
 
 
 def is_name(source: Any) -> bool:
-    """Whether that means a classic instance, and no file."""
+    """Whether it names a classic instance and not a file."""
     text = str(source)
     return text in classics() or (not Path(text).exists() and classic_name(text) is not None)
 
@@ -34,7 +34,7 @@ def read_instance(source: str | Path | Instance) -> Instance:
 
 
 def read_instances(source: str | Path | Instance) -> list[Instance]:
-    """All instances of a file, which has one as a rule."""
+    """All instances of a file; usually there is one."""
     if isinstance(source, Instance):
         return [source]
     if is_name(source):
@@ -69,7 +69,8 @@ def family_names(family: str) -> list[str]:
 
 
 def with_known_bounds(instance: Instance) -> Instance:
-    """With the bounds of a classic one of that name, if it is the same and has none."""
+    """Adds the bounds of the classic instance of that name, if the tables are the same and there
+    are none."""
     name = classic_name(instance.name)
     if name is None or instance.bounds is not None:
         return instance
@@ -85,8 +86,8 @@ def with_bounds(instance: Instance, bounds: tuple[int, int] | None) -> Instance:
 
 
 def write_instance(instance: str | Path | Instance, path: str | Path, format: str = "") -> Path:
-    """Writes an instance to a file: `standard`, `taillard` or `json`; where no format is given,
-    JSON if the file's name ends so, else the standard one, which has no place for bounds."""
+    """Writes an instance to a file: `standard`, `taillard` or `json`. Without a format it is JSON
+    if the file's name ends so, else the standard one, which holds no bounds."""
     path = Path(path)
     format = format or ("json" if path.suffix.lower() == ".json" else "standard")
     if format not in WRITERS:
@@ -101,8 +102,8 @@ def write_instance(instance: str | Path | Instance, path: str | Path, format: st
 def instance_of_arguments(
     instance: str | Path | Instance = "ft06", optimum: Any = None, bounds: Any = None
 ) -> Instance:
-    """What `JobShop-v0(instance=…, optimum=…, bounds=…)` asks for. Bounds are a lower bound and the
-    best makespan known, `645..665` or a pair of numbers."""
+    """The instance of `JobShop-v0(instance=…, optimum=…, bounds=…)`. Bounds are a lower bound and
+    the best makespan known, `645..665` or a pair of numbers."""
     shop = read_instance(instance)
     if optimum is not None and bounds is not None:
         raise EnvironmentFault(f"{shop.name}: give the optimum or the bounds, not both.")
@@ -144,7 +145,7 @@ class Classic(NamedTuple):
 
 
 def rows(file: str) -> Iterator[tuple[str, list[int]]]:
-    """Of a table in data: a name, then numbers."""
+    """The rows of a table in data: a name, then numbers."""
     for line in (SHIPPED / file).read_text("utf-8").splitlines():
         if fields := line.partition("#")[0].split():
             yield fields[0], [int(word) for word in fields[1:]]
@@ -152,7 +153,7 @@ def rows(file: str) -> Iterator[tuple[str, list[int]]]:
 
 @cache
 def classics() -> dict[str, Classic]:
-    """Every instance that comes with the package, by name."""
+    """All instances of the package by name."""
     return {
         name: Classic(jobs, machines, (lower, upper))
         for name, (jobs, machines, lower, upper) in rows("bounds.txt")
@@ -161,7 +162,7 @@ def classics() -> dict[str, Classic]:
 
 @cache
 def classic(name: str) -> Instance:
-    """One of them."""
+    """A classic instance by its name."""
     known = classics()[name]
     if not name.startswith("ta"):
         path = SHIPPED / f"{name}.txt"
@@ -173,7 +174,7 @@ def classic(name: str) -> Instance:
 
 
 def classic_name(text: str) -> str | None:
-    """The name as we write it, of one that was written otherwise: TA1, tai01, mt06."""
+    """Our name of an instance that was written otherwise (TA1, tai01, mt06)."""
     match = re.fullmatch(r"([a-z]+)[ _-]?0*([0-9]{1,3})", text.lower())
     if not match:
         return None
@@ -183,7 +184,7 @@ def classic_name(text: str) -> str | None:
 
 
 def suite(text: str) -> list[str]:
-    """The names in a suite: a family (la), or those of one size in it (ta15x15)."""
+    """The names of a suite: a family (la), or its instances of one size (ta15x15)."""
     match = re.fullmatch(r"([a-z]+)(?:[ _-]?([0-9]+)x([0-9]+))?", text.lower())
     family = match and OTHER_WORDS.get(match[1], match[1])
     names = [
@@ -200,7 +201,7 @@ def suite(text: str) -> list[str]:
 
 @cache
 def suites() -> list[str]:
-    """Families, and sizes in them where there are several."""
+    """Families, and their sizes where there are several."""
     names: list[str] = []
     for family in FAMILIES:
         sizes = {
@@ -216,7 +217,7 @@ def suites() -> list[str]:
 
 
 def taillard_uniform(seed: int) -> Iterator[float]:
-    """His generator: seed ← 16807 · seed mod (2^31 − 1), and its share of the modulus."""
+    """Taillard's generator: seed ← 16807 · seed mod (2^31 − 1), divided by the modulus."""
     while True:
         seed = 16807 * seed % (2**31 - 1)
         yield seed / (2**31 - 1)
@@ -226,8 +227,7 @@ def taillard_tables(
     jobs: int, machines: int, time_seed: int, machine_seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Machines and durations of an instance as Taillard (1993) draws them: durations from 1 to 99,
-    row by row; then each job's machines, of which the k-th changes places with a later one, or
-    itself."""
+    row by row; then each job's machines, the k-th swapped with a later one or itself."""
     times, swaps = taillard_uniform(time_seed), taillard_uniform(machine_seed)
     duration = [[1 + int(99 * next(times)) for _ in range(machines)] for _ in range(jobs)]
     machine = [list(range(machines)) for _ in range(jobs)]

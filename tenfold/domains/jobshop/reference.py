@@ -1,4 +1,4 @@
-"""The job shop in plain Python: the same steps, from the definitions of `rules`."""
+"""The job shop of `rules` in plain Python, from its definitions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.pairs import pair
-from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.domains.jobshop.instances import Instance, lower_bound, odd_shop
 from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.rules import BOUND, TIME, allow, begin, row_size, shop_of, views
 from tenfold.domains.jobshop.shops import JobShopEnvironments
@@ -14,31 +14,33 @@ from tenfold.domains.jobshop.shops import JobShopEnvironments
 
 def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
     """The legal options of each machine."""
-    following, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
+    next_op, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
     options = []
     for m in range(instance.machines):
         waiting = [
             j
             for j in range(instance.jobs)
-            if following[j] < instance.lengths[j]
-            and instance.machine[j, following[j]] == m
+            if next_op[j] < instance.lengths[j]
+            and instance.machine[j, next_op[j]] == m
             and ready[j] <= row[TIME]
         ]
-        idle = [instance.jobs] if waits_for_someone(instance, row, m, waiting) else []
+        idle = [instance.jobs] if worth_waiting_reference(instance, row, m, waiting) else []
         options.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
     return options
 
 
-def waits_for_someone(instance: Instance, row: np.ndarray, m: int, waiting: list[int]) -> bool:
-    """Whether machine m may idle: something runs, and another job may arrive before the first of
-    those that wait could have ended."""
-    following, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
+def worth_waiting_reference(
+    instance: Instance, row: np.ndarray, m: int, waiting: list[int]
+) -> bool:
+    """Whether machine m may idle: an operation runs, and another job may arrive before the first of
+    the waiting ones could have ended."""
+    next_op, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
     if not waiting or max(free) <= row[TIME]:
         return False
-    end = min(max(ready[j], free[m]) + instance.duration[j, following[j]] for j in waiting)
+    end = min(max(ready[j], free[m]) + instance.duration[j, next_op[j]] for j in waiting)
     for j in set(range(instance.jobs)) - set(waiting):
         arrival = max(ready[j], row[TIME])
-        for machine, duration in instance.job(j)[following[j] :]:
+        for machine, duration in instance.job(j)[next_op[j] :]:
             if machine == m and arrival < end:
                 return True
             arrival = max(arrival, free[machine]) + duration
@@ -47,18 +49,18 @@ def waits_for_someone(instance: Instance, row: np.ndarray, m: int, waiting: list
 
 def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
     """The observation, part by part from its definition; sets the row's bound."""
-    following, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
+    next_op, ready, free, _ = views.py_func(row, instance.jobs, instance.machine.shape[1])
     time, unit, longest = int(row[TIME]), lower_bound(instance), int(instance.duration.max())
     J, M = instance.jobs, instance.machines
     d = [[duration for _, duration in instance.job(j)] for j in range(J)]
     earliest: dict[tuple[int, int], int] = {}
     for j in range(J):
         at = max(ready[j], time)
-        for k in range(following[j], len(d[j])):
+        for k in range(next_op[j], len(d[j])):
             earliest[j, k] = max(at, free[instance.machine[j, k]])
             at = earliest[j, k] + d[j][k]
     of_job = [
-        earliest[j, len(d[j]) - 1] + d[j][-1] if following[j] < len(d[j]) else ready[j]
+        earliest[j, len(d[j]) - 1] + d[j][-1] if next_op[j] < len(d[j]) else ready[j]
         for j in range(J)
     ]
     remaining = [[(j, k) for j, k in earliest if instance.machine[j, k] == m] for m in range(M)]
@@ -71,12 +73,10 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
         for m, ops in enumerate(remaining)
     ]
     row[BOUND] = bound = max(of_job + of_machine)
-    waits = [
-        [(j, k) for j, k in ops if k == following[j] and ready[j] <= time] for ops in remaining
-    ]
+    waits = [[(j, k) for j, k in ops if k == next_op[j] and ready[j] <= time] for ops in remaining]
     obs = [time / unit, (bound - unit) / unit]
     for j in range(J):
-        left = d[j][following[j] :]
+        left = d[j][next_op[j] :]
         obs += [
             sum(left) / unit,
             len(left) / max(map(len, d)),
@@ -109,20 +109,20 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
 def step_reference(
     instance: Instance, state: np.ndarray, action: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """One step of each lane: start what was chosen, go from event to event until a machine can
-    choose, begin anew at the end."""
+    """One step of each lane: start the chosen operations, advance from event to event until a
+    machine can choose, reset at the end."""
     rows = []
     for row, jobs in zip(state, action, strict=True):
         longest = instance.machine.shape[1]
-        following, ready, free, start = views.py_func(row, instance.jobs, longest)
+        next_op, ready, free, start = views.py_func(row, instance.jobs, longest)
         before, done, at_once = int(row[BOUND]), False, False
         for m, options in enumerate(options_reference(instance, row)):
             j = int(jobs[m])
             if j in options and j < instance.jobs:
-                start[j * longest + following[j]] = row[TIME]
-                ready[j] = free[m] = row[TIME] + instance.duration[j, following[j]]
-                at_once = at_once or instance.duration[j, following[j]] == 0
-                following[j] += 1
+                start[j * longest + next_op[j]] = row[TIME]
+                ready[j] = free[m] = row[TIME] + instance.duration[j, next_op[j]]
+                at_once = at_once or instance.duration[j, next_op[j]] == 0
+                next_op[j] += 1
         while not done:
             if at_once and any(options_reference(instance, row)):
                 break
@@ -150,23 +150,16 @@ def step_reference(
 
 
 def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Every step of whole episodes of random legal play, idle now and then; lanes drift apart as
-    their episodes end."""
+    """Every step of whole episodes of random legal play with some idling; the lanes' episodes end
+    at different steps."""
     tiny = Instance("1x1", np.array([[0]]), np.array([[3]]))
     flat = Instance("2x3", np.array([[0, 1, 2], [2, 0, 1]]), rng.integers(1, 6, (2, 3)))
-    # jobs of other lengths that skip machines, return to one, and take no time; nobody needs
-    # machine 3
-    odd = Instance.of_jobs(
-        "odd",
-        [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)], [(2, 2), (2, 1)]],
-        machines=4,
-    )
     large = read_instance("ft06")
     for instance, lanes, steps in (
         (tiny, 1, 3),
         (tiny, 2, 2),
         (flat, 3, 12),
-        (odd, 3, 25),
+        (odd_shop(), 3, 25),
         (large, 1, 45),
         (large, 3, 8),
     ):
@@ -184,7 +177,7 @@ def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 @pair(step_reference, random_playouts, dtypes=("int64",), name="envs.jobshop.play_all")
 def step_once(instance: Instance, state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The same with `JobShopEnvironments`."""
+    """One step of `JobShopEnvironments` from the same state."""
     envs = JobShopEnvironments(instance.name, len(state), 0, instance)
     envs.states[:] = state
     for row, options in zip(envs.states, envs.options, strict=True):

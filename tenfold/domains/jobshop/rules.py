@@ -44,6 +44,7 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.envs.mask_faults import find_masked_action
 
 # a lane's row: the time, the bound, then the tables that `parts` shows
 TIME, BOUND, TABLES = 0, 1, 2
@@ -56,8 +57,8 @@ NEVER = np.int64(2**62)
 
 
 def shop_of(instance: Instance) -> tuple[np.ndarray, np.ndarray, float]:
-    """What the kernels know of an instance: routes, units (first bound, longest duration), scale of
-    the reward."""
+    """An instance for the kernels: routes, units (first bound, longest duration), scale of the
+    reward."""
     ends = instance.duration.cumsum(1)
     first = lower_bound(instance)
     routes = np.stack([instance.machine, instance.duration, ends[:, -1:] - ends])
@@ -73,7 +74,7 @@ def row_size(instance: Instance) -> int:
 
 
 def scratch(instance: Instance) -> np.ndarray:
-    """What `observe` works in."""
+    """Working memory of `observe`."""
     return np.zeros((6, max(instance.jobs, instance.machines)), np.int64)
 
 
@@ -94,9 +95,9 @@ def action_space(instance: Instance) -> gym.spaces.MultiDiscrete:
 
 @kernel
 def views(row, jobs, longest):
-    """Views: each job's next operation, when its last one ends, when each machine's last one ends,
-    when each operation started (those of job j from j · longest on, the number of operations of the
-    longest job: a view of two dimensions would cost more than a step)."""
+    """Views of a row: each job's next operation, when its last one ends, when each machine's last
+    one ends, when each operation started (those of job j from j · longest on; longest is the number
+    of operations of the longest job. A view of two dimensions would cost more than a step)."""
     a, b, c = TABLES + jobs, TABLES + 2 * jobs, len(row) - jobs * longest
     return row[TABLES:a], row[a:b], row[b:c], row[c:]
 
@@ -119,14 +120,14 @@ def worth_waiting(routes, row, mask, m):
     """Whether a job that does not wait at machine m may arrive there before the first of those that
     do could have ended."""
     _, jobs, longest = routes.shape
-    following, ready, free, _ = views(row, jobs, longest)
+    next_op, ready, free, _ = views(row, jobs, longest)
     end = NEVER
     for j in range(jobs):
         if mask[m * (jobs + 1) + j]:
-            end = min(end, max(ready[j], free[m]) + routes[DURATION, j, following[j]])
+            end = min(end, max(ready[j], free[m]) + routes[DURATION, j, next_op[j]])
     for j in range(jobs):
         if not mask[m * (jobs + 1) + j]:
-            k, at = following[j], max(ready[j], row[TIME])
+            k, at = next_op[j], max(ready[j], row[TIME])
             while at < end and machine_of(routes, j, k) >= 0:
                 if routes[MACHINE, j, k] == m:
                     return True
@@ -140,13 +141,13 @@ def allow(routes, row, mask):
     """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at
     free machines."""
     _, jobs, longest = routes.shape
-    following, ready, free, _ = views(row, jobs, longest)
+    next_op, ready, free, _ = views(row, jobs, longest)
     time, running, waiting = row[TIME], False, 0
     mask[:] = False
     for m in range(len(free)):
         running |= free[m] > time
     for j in range(jobs):
-        m = machine_of(routes, j, following[j])
+        m = machine_of(routes, j, next_op[j])
         if m >= 0 and ready[j] <= time and free[m] <= time:
             mask[m * (jobs + 1) + j] = True
             mask[m * (jobs + 1) + jobs] = running
@@ -159,18 +160,18 @@ def allow(routes, row, mask):
 
 @kernel
 def advance(routes, row, action, mask):
-    """Starts what was chosen and moves to the next decision, whose options are left in `mask`.
-    Returns whether there is none."""
+    """Starts the chosen operations and moves to the next decision; writes its options into `mask`.
+    Returns whether the episode has ended."""
     _, jobs, longest = routes.shape
-    following, ready, free, start = views(row, jobs, longest)
+    next_op, ready, free, start = views(row, jobs, longest)
     at_once = False
     for m in range(len(free)):
         j = action[m]
         if 0 <= j < jobs and mask[m * (jobs + 1) + j]:
-            k = following[j]
+            k = next_op[j]
             start[j * longest + k] = row[TIME]
             ready[j] = free[m] = row[TIME] + routes[DURATION, j, k]
-            following[j] += 1
+            next_op[j] += 1
             at_once |= routes[DURATION, j, k] == 0
     if at_once and allow(routes, row, mask) > 0:
         return False
@@ -197,7 +198,7 @@ def observe(routes, units, row, work, obs):
     run, whether it is still to come, how soon it could start.
     """
     _, jobs, longest = routes.shape
-    following, ready, free, _ = views(row, jobs, longest)
+    next_op, ready, free, _ = views(row, jobs, longest)
     machines, time, unit, slowest = len(free), row[TIME], units[0], units[1]
     of_job, least, tail, load, queue, left = work[0], work[1], work[2], work[3], work[4], work[5]
     for m in range(machines):
@@ -206,8 +207,8 @@ def observe(routes, units, row, work, obs):
     obs[places:] = 0
     for j in range(jobs):
         left[j] = 0
-        at = ready[j] if machine_of(routes, j, following[j]) < 0 else max(ready[j], time)
-        for k in range(following[j], longest):
+        at = ready[j] if machine_of(routes, j, next_op[j]) < 0 else max(ready[j], time)
+        for k in range(next_op[j], longest):
             m = routes[MACHINE, j, k]
             if m < 0:
                 break
@@ -216,7 +217,7 @@ def observe(routes, units, row, work, obs):
             least[m], tail[m] = min(least[m], at), min(tail[m], routes[TAIL, j, k])
             load[m] += routes[DURATION, j, k]
             o = places + PER_PLACE * (m * jobs + j)
-            if k == following[j] and ready[j] <= time:
+            if k == next_op[j] and ready[j] <= time:
                 queue[m] += 1
                 obs[o] = 1
                 obs[o + 1] = routes[DURATION, j, k] / slowest
@@ -237,14 +238,14 @@ def observe(routes, units, row, work, obs):
 
 @kernel
 def observe_jobs_and_machines(routes, units, row, work, obs):
-    """The observation but for its places, from what `observe` left in `work`."""
+    """The observation without its places, from the work of `observe`."""
     _, jobs, longest = routes.shape
-    following, ready, free, _ = views(row, jobs, longest)
+    next_op, ready, free, _ = views(row, jobs, longest)
     time, bound, unit, slowest = row[TIME], row[BOUND], units[0], units[1]
     of_job, least, load, queue, left = work[0], work[1], work[3], work[4], work[5]
     obs[0], obs[1] = time / unit, (bound - unit) / unit
     for j in range(jobs):
-        o, k = PER_SHOP + PER_JOB * j, following[j]
+        o, k = PER_SHOP + PER_JOB * j, next_op[j]
         obs[o] = (routes[DURATION, j, k] + routes[TAIL, j, k]) / unit if left[j] else 0
         obs[o + 1] = left[j] / longest
         obs[o + 2] = max(ready[j] - time, 0) / slowest
@@ -264,18 +265,8 @@ def observe_jobs_and_machines(routes, units, row, work, obs):
 
 
 @kernel
-def find_masked_action(jobs, action, mask):
-    """The first machine whose head is present and whose action is masked, or −1."""
-    for m in range(len(action)):
-        options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
-        if options.any() and not (0 <= action[m] <= jobs and options[action[m]]):
-            return m
-    return -1
-
-
-@kernel
 def restart(routes, units, row, work, obs, mask):
-    """A row at the first decision of an episode."""
+    """Resets a row to the first decision of an episode."""
     begin(row, routes.shape[1], routes.shape[2], units[0])
     allow(routes, row, mask)
     observe(routes, units, row, work, obs)
@@ -283,7 +274,7 @@ def restart(routes, units, row, work, obs, mask):
 
 @kernel
 def show_all(routes, units, state, work, obs, mask):
-    """Observations and options of the rows as they are."""
+    """Writes observations and options of all rows."""
     for i in range(len(state)):
         allow(routes, state[i], mask[i])
         observe(routes, units, state[i], work, obs[i])
@@ -291,8 +282,8 @@ def show_all(routes, units, state, work, obs, mask):
 
 @kernel
 def copy_into(target, source):
-    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes
-    that differ."""
+    """A loop: for `target[:] = source` Numba spends seconds compiling the error message about
+    shapes that differ."""
     for k in range(source.size):
         target[k] = source[k]
 
@@ -322,15 +313,11 @@ def play_all(
     first decision. The first rows of `last` [B, 3] are the episodes that ended: lane, return,
     length.
 
-    Returns the number of episodes that ended. A masked action of machine m in lane i is refused
-    before any lane moves: the result is then −1 − (i · machines + m).
+    Returns the number of episodes that ended; a masked action is refused before any lane moves.
     """
-    jobs, machines = routes.shape[1], action.shape[1]
-    for i in range(len(state)):
-        m = find_masked_action(jobs, action[i], mask[i])
-        if m >= 0:
-            return -1 - (i * machines + m)
-    ended = 0
+    ended = find_masked_action(action, mask)
+    if ended:
+        return ended
     for i in range(len(state)):
         before = state[i, BOUND]
         terminated[i] = advance(routes, state[i], action[i], mask[i])

@@ -38,7 +38,7 @@ Schedule = list[Scheduled]
 
 
 class Infeasible(UserError, ValueError):
-    """A schedule that the shop floor does not allow; the sentence names the first violation."""
+    """A schedule that breaks a rule of the shop; the message names the first violation."""
 
 
 # the check
@@ -98,7 +98,7 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
 
 
 def check_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
-    """Makespans [N] of many schedules by when operations start [N, jobs, K], after the same check:
+    """Makespans [N] of many schedules given by starts [N, jobs, K], after the same check:
     `Infeasible` names the first schedule that breaks a rule, in the words of `check_schedule`."""
     exists = instance.machine >= 0
     ends = start + instance.duration
@@ -106,10 +106,10 @@ def check_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
     wrong |= ((start[:, :, 1:] < ends[:, :, :-1]) & exists[:, 1:]).any((1, 2))
     for m in range(instance.machines):
         here = instance.machine == m
-        begun, until = start[:, here], ends[:, here]
-        by_start = np.lexsort((until, begun), axis=1)
-        begun, until = (np.take_along_axis(a, by_start, 1) for a in (begun, until))
-        wrong |= (begun[:, 1:] < until[:, :-1]).any(1)
+        begin, until = start[:, here], ends[:, here]
+        by_start = np.lexsort((until, begin), axis=1)
+        begin, until = (np.take_along_axis(a, by_start, 1) for a in (begin, until))
+        wrong |= (begin[:, 1:] < until[:, :-1]).any(1)
     if wrong.any():
         i = int(wrong.argmax())
         check_schedule(instance, schedule_of_starts(instance, start[i]))
@@ -118,17 +118,17 @@ def check_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
 
 
 def schedule_of_starts(instance: Instance, start: np.ndarray) -> Schedule:
-    """A schedule by when operations start [jobs, K], in the order of their starts."""
-    made = [
+    """The schedule of starts [jobs, K], in the order of starts."""
+    operations = [
         Scheduled(j, k, machine, int(start[j, k]), int(start[j, k]) + duration)
         for j in range(instance.jobs)
         for k, (machine, duration) in enumerate(instance.job(j))
     ]
-    return sorted(made, key=lambda s: (s.start, s.machine))
+    return sorted(operations, key=lambda s: (s.start, s.machine))
 
 
 def starts_of_schedule(instance: Instance, schedule: Schedule) -> np.ndarray:
-    """When operations start [jobs, K], −1 for those that are not scheduled."""
+    """Starts [jobs, K] of operations, −1 for those that are not scheduled."""
     start = np.full(instance.machine.shape, -1)
     for s in schedule:
         start[s.job, s.operation] = s.start
@@ -140,20 +140,21 @@ def starts_of_schedule(instance: Instance, schedule: Schedule) -> np.ndarray:
 
 def schedule_of_order(instance: Instance, order: Sequence[int] | np.ndarray) -> Schedule:
     """The semi-active schedule of an order, in that order."""
-    following, ready, free = [0] * instance.jobs, [0] * instance.jobs, [0] * instance.machines
-    made: Schedule = []
+    next_op, ready, free = [0] * instance.jobs, [0] * instance.jobs, [0] * instance.machines
+    schedule: Schedule = []
     for j in checked_orders(instance, [order])[0].tolist():
-        k = following[j]
+        k = next_op[j]
         machine, duration = int(instance.machine[j, k]), int(instance.duration[j, k])
         start = max(ready[j], free[machine])
         ready[j] = free[machine] = start + duration
-        following[j] += 1
-        made.append(Scheduled(j, k, machine, start, start + duration))
-    return made
+        next_op[j] += 1
+        schedule.append(Scheduled(j, k, machine, start, start + duration))
+    return schedule
 
 
 def checked_orders(instance: Instance, orders: Sequence[Any]) -> np.ndarray:
-    """Orders [N, operations] that name every job as often as it has operations."""
+    """Orders [N, operations] as an array; refuses those that do not name every job as often as it
+    has operations."""
     try:
         values = np.asarray(orders)
         array = values.astype(np.int64)
@@ -216,44 +217,39 @@ def starts_of_orders(machine, duration, machines, orders):
     count, (jobs, longest) = len(orders), machine.shape
     start = np.full((count, jobs, longest), -1)
     makespan = np.zeros(count, np.int64)
-    following, ready, free = (
+    next_op, ready, free = (
         np.zeros(jobs, np.int64),
         np.zeros(jobs, np.int64),
         np.zeros(machines, np.int64),
     )
     for i in range(count):
-        following[:], ready[:], free[:] = 0, 0, 0
+        next_op[:], ready[:], free[:] = 0, 0, 0
         for o in range(orders.shape[1]):
             j = orders[i, o]
-            k = following[j]
+            k = next_op[j]
             m = machine[j, k]
-            begun = max(ready[j], free[m])
-            start[i, j, k] = begun
-            ready[j] = free[m] = begun + duration[j, k]
-            following[j] += 1
+            begin = max(ready[j], free[m])
+            start[i, j, k] = begin
+            ready[j] = free[m] = begin + duration[j, k]
+            next_op[j] += 1
             makespan[i] = max(makespan[i], ready[j])
     return start, makespan
 
 
 def starts(instance: Instance, orders: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """When operations start [N, jobs, K], and makespans [N], of orders [N, operations]."""
+    """Starts [N, jobs, K] and makespans [N] of orders [N, operations]."""
     array = checked_orders(instance, orders)
     return starts_of_orders(instance.machine, instance.duration, instance.machines, array)
 
 
 def orders_of_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
-    """Orders [N, operations] by when operations start [N, jobs, K]; of those that start together,
-    what takes no time comes first."""
+    """Orders [N, operations] of starts [N, jobs, K]; of operations that start together, those
+    without duration come first."""
     exists = instance.machine >= 0
-    begun = start[:, exists]
-    ends = begun + instance.duration[exists]
-    job, operation = (np.broadcast_to(a, begun.shape) for a in np.nonzero(exists))
-    return np.take_along_axis(job, np.lexsort((job, operation, ends, begun), axis=1), 1)
-
-
-def order_of_schedule(instance: Instance, schedule: Schedule) -> np.ndarray:
-    """The order of a schedule's starts; played again it is at least as short."""
-    return orders_of_starts(instance, starts_of_schedule(instance, schedule)[None])[0]
+    begin = start[:, exists]
+    ends = begin + instance.duration[exists]
+    job, operation = (np.broadcast_to(a, begin.shape) for a in np.nonzero(exists))
+    return np.take_along_axis(job, np.lexsort((job, operation, ends, begin), axis=1), 1)
 
 
 # Gantt charts
@@ -263,7 +259,7 @@ SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def gantt_text(schedule: Schedule, width: int = 100) -> str:
-    """A row for each machine, a letter for each job, dots where it stands still. Where a letter
+    """A row for each machine, a letter for each job, dots where the machine is idle. Where a letter
     stands for more than one time unit it shows the middle of that span, so an operation shorter
     than a letter may be hidden."""
     if not schedule:
@@ -283,7 +279,7 @@ def gantt_text(schedule: Schedule, width: int = 100) -> str:
 
 
 def gantt_figure(schedule: Schedule, title: str = "") -> Any:
-    """The chart as a Matplotlib figure; bars are labelled and coloured by job."""
+    """The Gantt chart as a Matplotlib figure; bars are labelled and coloured by job."""
     from matplotlib import colormaps
 
     span, machines = (
@@ -323,3 +319,12 @@ def gantt_figure(schedule: Schedule, title: str = "") -> Any:
         title=title or f"{jobs} jobs, makespan {span}",
     )
     return figure
+
+
+def render_gantt(schedule: Schedule, title: str, mode: str | None) -> Any:
+    """The Gantt chart as RGB [H, W, 3] in mode `rgb_array`, else as text."""
+    if mode != "rgb_array":
+        return gantt_text(schedule)
+    figure = gantt_figure(schedule, title)
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()

@@ -1,5 +1,4 @@
-"""The job shop as environments: all lanes at once, or an ordinary one. `rules` says what a
-step, an observation and a reward are."""
+"""The job shop of `rules` as environments: many lanes at once, or Gymnasium's ordinary one."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tenfold.domains.jobshop.rules import (
     action_space,
     advance,
     begin,
-    find_masked_action,
     observation_space,
     observe,
     play_all,
@@ -27,9 +25,9 @@ from tenfold.domains.jobshop.rules import (
     show_all,
     views,
 )
-from tenfold.domains.jobshop.schedule import Schedule, gantt_figure, gantt_text, schedule_of_starts
-from tenfold.envs.adapter import Environments
+from tenfold.domains.jobshop.schedule import Schedule, render_gantt, schedule_of_starts
 from tenfold.envs.arguments import split_name, with_absolute_path
+from tenfold.envs.mask_faults import CompiledHeads, find_masked_head
 
 ARGUMENTS = {"instance", "optimum", "bounds"}
 
@@ -54,8 +52,8 @@ def make_env(
     render_mode: str | None = None,
     **more: Any,
 ) -> "gym.Env[Any, Any]":
-    """One shop whose machines choose all at once, or a new random one each episode, one dispatch a
-    step."""
+    """An environment of one shop, where all machines choose at once, or of a new random shop each
+    episode, with one dispatch a step."""
     if not random:
         if "routes" in more:
             raise EnvironmentFault("routes are those of random shops: give random=10x5 too.")
@@ -91,7 +89,7 @@ def schedule_of_row(instance: Instance, row: np.ndarray) -> Schedule:
 def masked_action_message(
     instance: Instance, machine: int, action: int, options: np.ndarray
 ) -> str:
-    """Why an action is refused, and what would not be."""
+    """Why an action is refused, and the legal options."""
     legal = ", ".join(f"job {j}" if j < instance.jobs else "idle" for j in np.flatnonzero(options))
     if action == instance.jobs:
         command = "told to idle while nothing is worth waiting for"
@@ -102,13 +100,15 @@ def masked_action_message(
     return f"machine {machine} was {command}: its options are {legal}."
 
 
-class JobShopEnvironments(Environments):
-    """All lanes of one instance, one kernel call a step; `mask` [B, machines · (jobs + 1)] are the
-    options of the present `obs`.
+class JobShopEnvironments(CompiledHeads):
+    """All lanes of one instance, one kernel call a step.
 
     Every episode begins alike, so seeds change nothing. `last_makespan` [B] is that of each lane's
-    last finished episode, 0 before the first; `makespan` those of the episodes in `finished`.
+    last finished episode, 0 before the first.
     """
+
+    heads = "machines"
+    step_kernel = staticmethod(play_all)
 
     def __init__(
         self,
@@ -121,27 +121,14 @@ class JobShopEnvironments(Environments):
         self.instance = shop = (
             named_instance(name) if instance is None else instance_of_arguments(instance)
         )
-        super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop), first)
+        spaces = observation_space(shop), action_space(shop)
+        super().__init__(name, num_envs, seed, spaces, first)
         self.routes, self.units, self.scale = shop_of(shop)
         self.states = np.zeros((num_envs, row_size(shop)), np.int64)
         self.work = scratch(shop)
-        self.mask = self.options = np.zeros((num_envs, shop.machines * (shop.jobs + 1)), np.bool_)
-        self.action = np.zeros((num_envs, shop.machines), np.int64)
-        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.last_makespan, self.last_states = (
-            np.zeros(num_envs, np.int64),
-            np.zeros_like(self.states),
-        )
-        self.state_arrays = {
-            "state": self.states,
-            "length": self.length,
-            "episode": self.episode,
-            "ret": self.ret,
-            "last_makespan": self.last_makespan,
-            "last_state": self.last_states,
-        }
-        # what every step hands to the kernel; these arrays are written to, never replaced
+        self.last_makespan, self.last_states = self.length.copy(), np.zeros_like(self.states)
+        results = {"last_makespan": self.last_makespan, "last_state": self.last_states}
+        self.state_arrays = {"state": self.states} | self.state_arrays | results
         self.step_arrays = (
             self.action,
             self.routes,
@@ -165,36 +152,12 @@ class JobShopEnvironments(Environments):
             begin(row, *shop.machine.shape, self.units[0])
         self.see_again()
 
-    @property
-    def makespan(self) -> np.ndarray:
-        return self.last_makespan[[e.env for e in self.finished]]
-
     def schedule(self, i: int) -> Schedule:
-        """Of the last episode that ended in lane i; empty before the first."""
+        """The schedule of the last episode that ended in lane i; empty before the first."""
         return schedule_of_row(self.instance, self.last_states[i]) if self.last_makespan[i] else []
 
-    def step(self, actions: np.ndarray) -> None:
-        """One step of every environment with actions [B, machines]. A masked action is an error,
-        and nothing has moved then."""
-        self.begin_rounds()
-        if actions.shape != self.action.shape:
-            raise EnvironmentFault(
-                f"{self.name}: {actions.shape} actions do not fit lanes and machines "
-                f"{self.action.shape}."
-            )
-        self.action[:] = actions
-        ended = play_all(*self.step_arrays)
-        if ended > 0:
-            self.note_ended(self.last[:ended])
-        elif ended < 0:
-            i, m = divmod(-1 - ended, self.instance.machines)
-            why = masked_action_message(
-                self.instance,
-                m,
-                int(self.action[i, m]),
-                self.options[i].reshape(self.instance.machines, -1)[m],
-            )
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
+    def masked_action(self, head: int, action: int, options: np.ndarray) -> str:
+        return masked_action_message(self.instance, head, action, options)
 
     def see_again(self) -> None:
         show_all(self.routes, self.units, self.states, self.work, self.obs, self.options)
@@ -229,7 +192,7 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         self.render_mode = render_mode
         self.routes, self.units, self.scale = shop_of(shop)
         self.row, self.work = np.zeros(row_size(shop), np.int64), scratch(shop)
-        self.following, self.ready, _, _ = views(self.row, *shop.machine.shape)
+        self.next_op, self.ready, _, _ = views(self.row, *shop.machine.shape)
         self.mask = np.zeros(shop.machines * (shop.jobs + 1), np.bool_)
         self.obs = np.zeros(self.observation_space.shape, np.float32)
 
@@ -251,7 +214,7 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
                 f"{self.instance.name} needs one action for each of its {self.instance.machines} "
                 f"machines, and got {action}."
             )
-        m = find_masked_action(self.instance.jobs, jobs, self.mask)
+        m = find_masked_head(jobs, self.mask)
         if m >= 0:
             options = self.mask.reshape(self.instance.machines, -1)[m]
             raise EnvironmentFault(
@@ -271,10 +234,6 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         return self.obs.copy(), reward, done, False, info
 
     def render(self) -> Any:
-        """The Gantt chart of what has started so far."""
-        made = schedule_of_row(self.instance, self.row)
-        if self.render_mode != "rgb_array":
-            return gantt_text(made)
-        figure = gantt_figure(made, self.instance.name)
-        figure.canvas.draw()
-        return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
+        """The Gantt chart of the operations started so far."""
+        schedule = schedule_of_row(self.instance, self.row)
+        return render_gantt(schedule, self.instance.name, self.render_mode)

@@ -47,7 +47,7 @@ class PlayerEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class PlayerResults:
-    """What one found on each instance (None: nothing), and the seconds it took there."""
+    """A player's makespan of each instance (None: no schedule), and its seconds."""
 
     name: str
     samples: int
@@ -57,7 +57,7 @@ class PlayerResults:
 
 
 def best_of(instance: Instance, orders: Sequence[np.ndarray]) -> tuple[int | None, Schedule]:
-    """The shortest of the schedules, all of them verified."""
+    """The best of the schedules, all of them verified."""
     if not len(orders):
         return None, []
     start, makespan = starts(instance, orders)
@@ -74,8 +74,8 @@ def play_entry(
     tell: Callable[[str], None],
     results: PlayerResults | None = None,
 ) -> PlayerResults:
-    """Instances of one size that stand together are played together; where the player draws
-    samples, each alone. Appends to `results` where there are any."""
+    """Plays consecutive instances of one size together, or one by one where the player draws
+    samples. Appends to `results`, if given."""
     results = results or PlayerResults(entry.name, entry.samples, [], [], [])
     for (jobs, machines), group in groupby(instances, lambda i: (i.jobs, i.machines)):
         alike = list(group)
@@ -95,8 +95,8 @@ def play_entry(
 
 @dataclass(frozen=True)
 class ShopTable:
-    """Instances and what players found on them. A gap is makespan / best known − 1; where no
-    makespan is known, to the lower bound."""
+    """Instances and the players' results. A gap is makespan / best known − 1; where no makespan is
+    known, to the lower bound."""
 
     instances: Sequence[Instance]
     columns: Sequence[PlayerResults]
@@ -106,11 +106,11 @@ class ShopTable:
 
     @property
     def bounds(self) -> list[int]:
-        """Below which no makespan is: proven ones, or our own."""
+        """Lower bounds of the makespans: proven ones, or our own."""
         return [max(lower_bound(i), i.bounds[0] if i.bounds else 0) for i in self.instances]
 
     def gaps(self, name: str) -> list[float | None]:
-        """Of one player, by instance."""
+        """The gaps of one player by instance."""
         against = [
             i.best_known or bound for i, bound in zip(self.instances, self.bounds, strict=True)
         ]
@@ -120,12 +120,14 @@ class ShopTable:
         ]
 
     def mean_gap(self, name: str, only: Sequence[bool] | None = None) -> float | None:
-        """Of one player, over the instances of `only`; None where it found nothing on one."""
+        """The mean gap of one player over the instances of `only`; None if it has no schedule of
+        one."""
         gaps = [g for i, g in enumerate(self.gaps(name)) if only is None or only[i]]
         return None if None in gaps or not gaps else float(np.mean(gaps))  # type: ignore[arg-type]
 
     def groups(self) -> dict[str, list[bool]]:
-        """Which instances are of one size, where there are several sizes with several instances."""
+        """Masks of the instances of each size, if there are several sizes with several
+        instances."""
         sizes = [f"{i.jobs}x{i.machines}" for i in self.instances]
         distinct = dict.fromkeys(sizes)
         if len(distinct) == 1 or len(distinct) == len(sizes):
@@ -133,8 +135,8 @@ class ShopTable:
         return {size: [size == other for other in sizes] for size in distinct}
 
     def as_json(self, schedules: bool = False) -> dict[str, Any]:
-        """`schedules`: with the best of the first two players, rows of job, operation, machine,
-        start and end."""
+        """The table as JSON; with `schedules` also the best schedule of the first two players, rows
+        of job, operation, machine, start and end."""
         rows = []
         for i, (instance, bound) in enumerate(zip(self.instances, self.bounds, strict=True)):
             row: dict[str, Any] = {
@@ -161,16 +163,16 @@ class ShopTable:
         }
 
     def best_schedule(self, i: int) -> Schedule:
-        """The shortest of the policy's, greedy or sampled: it has the first two columns."""
-        made = [c.schedules[i] for c in self.columns[:2] if c.schedules[i]]
-        return min(made, key=lambda schedule: max(s.end for s in schedule))
+        """The policy's best schedule, greedy or sampled (the first two columns)."""
+        schedules = [c.schedules[i] for c in self.columns[:2] if c.schedules[i]]
+        return min(schedules, key=lambda schedule: max(s.end for s in schedule))
 
 
 def gap_rows(
     result: Mapping[str, Any], cell: Callable[[Mapping[str, Any], str], str], mark: str = ""
 ) -> list[list[Any]]:
-    """What `as_json` holds as rows of a table, then mean gaps. `cell` writes an instance's makespan
-    by a player; `mark` follows instances whose best makespan is not known."""
+    """The rows of the table in `as_json`, then mean gaps. `cell` formats an instance's makespan by
+    a player; `mark` follows instances whose best makespan is not known."""
     names = list(result["players"])
     rows: list[list[Any]] = []
     for row in result["instances"]:
@@ -185,7 +187,7 @@ def gap_rows(
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
-    """For a terminal: the first two players' makespans and gaps, the others' gaps."""
+    """The table as text: the first two players' makespans and gaps, the others' gaps."""
     names = list(result["players"])
 
     def cell(row: Mapping[str, Any], name: str) -> str:
@@ -217,8 +219,8 @@ def compare_players(
     solver: bool = True,
     tell: Callable[[str], None] = lambda message: None,
 ) -> ShopTable:
-    """A policy, greedy and its best of `samples`, compared with dispatching rules and, where
-    OR-Tools is installed and `solver` is true, CP-SAT in the seconds that the samples took."""
+    """Compares a policy, greedy and its best of `samples`, with dispatching rules and, where
+    OR-Tools is installed and `solver` is true, with CP-SAT in the time of the samples."""
     require_draws(instances, samples, seed)
     policy(instances[:1], 0, seed)  # compiles kernels before the clock starts
     entries = [
@@ -277,14 +279,14 @@ SHOPS: Schema = {  # what it leaves in shops/*.json
 
 
 def sections(path: Path) -> list[Section]:
-    """What `tenfold eval` left in a run's folder: of one shop, and of others."""
+    """The sections of a run's page: tables that `tenfold eval` wrote, of one shop and of others."""
     shop = (shop_section(file) for file in sorted(path.glob("makespans*.json")))
     tables = (gaps_section(file) for file in sorted(path.glob("shops/*.json")))
     return [section for section in (*shop, *tables) if section]
 
 
 def gaps_section(file: Path) -> Section:
-    """The table of one evaluation on several shops, and its gaps as a chart."""
+    """The table and the chart of one evaluation on several shops."""
     try:
         result = read_json(file, SHOPS, AGAIN)
         head = ["instance", "size", "lower bound", "best known", *result["players"]]
@@ -304,7 +306,7 @@ def makespan_and_gap(row: Mapping[str, Any], name: str) -> str:
 
 
 def gaps_chart(result: dict[str, Any]) -> str:
-    """Of every player, by instance, in percent."""
+    """Gaps of every player by instance, in percent."""
     rows = result["instances"]
     curves = [
         Line(

@@ -12,7 +12,7 @@ PACKAGES = ("pettingzoo", "mpe2")  # whose modules are environments
 
 
 class PettingZoo(Domain):
-    """Any of them by its module's name; judged by returns alone."""
+    """PettingZoo's environments by their module's name; evaluated by returns alone."""
 
     name, title, multiagent = "pettingzoo", "worlds of PettingZoo", True
 
@@ -20,7 +20,7 @@ class PettingZoo(Domain):
         return env.startswith(PREFIX)
 
     def modules(self, env: str) -> tuple[str, ...]:
-        """Any module that is not one of PettingZoo's own environments."""
+        """The module, unless it is one of PettingZoo's own environments."""
         if not self.owns(env):
             return ()
         module, colon, _ = env.removeprefix(PREFIX).partition("(")[0].strip().partition(":")

@@ -43,7 +43,7 @@ def make_parallel(name: str) -> Any:
 
 
 def near_modules(module: str) -> str:
-    """One sentence about a module that its package, which is there, does not have."""
+    """A hint for a module that its package does not have."""
     package, _, last = module.rpartition(".")
     names = [
         module_info.name
@@ -75,7 +75,7 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 
 class ParallelWorlds(Worlds):
-    """Our loop over PettingZoo environments with the parallel API."""
+    """A loop over PettingZoo environments with the parallel API."""
 
     one_by_one = True
     begun = False  # whether every world has shown its first observations
@@ -126,7 +126,7 @@ class ParallelWorlds(Worlds):
             self.see(w, agent, observations, infos)
 
     def see(self, w: int, agent: str, observations: dict[str, Any], infos: dict[str, Any]) -> None:
-        """Writes what an agent sees, and its mask, into its lane."""
+        """Writes an agent's observation and mask into its lane."""
         lane = self.lane_of(w, agent)
         if agent not in observations:
             raise EnvironmentFault(
@@ -159,7 +159,7 @@ class ParallelWorlds(Worlds):
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every world with actions [B], in the environment's own numbers; those of
-        skipped lanes are not used."""
+        skipped lanes are ignored."""
         self.finished = []
         self.terminated[:] = self.truncated[:] = False
         self.skipped[:] = True
@@ -178,7 +178,7 @@ class ParallelWorlds(Worlds):
                 self.begin(w)
 
     def advance(self, w: int) -> bool:
-        """Steps world w with the actions noted last; whether its episode ended."""
+        """Steps world w with its latest actions; returns whether its episode ended."""
         env, numbers = self.envs[w], self.actions[w, self.length[w]]
         acting, actions = self.alive[w], {}
         for agent in acting:
@@ -239,8 +239,8 @@ class ParallelWorlds(Worlds):
         return replayable(self, self.actions)
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """Replays the current episodes. False where that did not lead to the same observations: not
-        an exact resume."""
+        """Replays the current episodes. Returns False where the observations differ: the resume is
+        not exact."""
         self.episode = state["episode"].tolist()
         if self.actions.shape[1] < state["actions"].shape[1]:
             self.actions = np.zeros_like(

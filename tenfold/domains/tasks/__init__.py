@@ -1,4 +1,4 @@
-"""Small tasks of our own: Catch, with images, and Assign, with masks and many action heads."""
+"""Small tasks: Catch, with images, and Assign, with masks and many action heads."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ ASSIGN = "tenfold/Assign-v0"
 
 
 class SmallTasks(Domain):
-    """Judged by returns alone."""
+    """Evaluated by returns alone."""
 
     name, title = "tasks", "small tasks"
     registered: Mapping[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
-from tenfold.envs.adapter import Environments
+from tenfold.envs.mask_faults import CompiledHeads, find_masked_action, find_masked_head
 
 WORKERS, TASKS = 10, 8
 OPTIONS = WORKERS * TASKS
@@ -49,8 +49,7 @@ def action_space() -> gym.spaces.MultiDiscrete:
 
 @kernel
 def show(stream, episode, step, obs, mask):
-    """Values and legal options at a step, 0 … STEPS: the last one is seen and no longer acted
-    on."""
+    """Writes values and legal options of a step, 0 … STEPS; in the last one nobody acts."""
     first = (episode * (STEPS + 1) + step) * DRAWS
     for w in range(WORKERS):
         some = False
@@ -75,21 +74,12 @@ def earn(obs, action):
     return total / WORKERS
 
 
-@kernel
-def find_masked_action(action, mask):
-    """The first worker whose action is masked, or −1."""
-    for w in range(WORKERS):
-        if not (0 <= action[w] < TASKS and mask[w * TASKS + action[w]]):
-            return w
-    return -1
-
-
 # rows
 
 
 @kernel
 def show_all(length, episode, streams, obs, mask):
-    """What every lane sees at present."""
+    """Writes what every lane observes now."""
     for i in range(len(length)):
         show(streams[i], episode[i], length[i], obs[i], mask[i])
 
@@ -100,14 +90,11 @@ def play_all(action, length, episode, streams, obs, final_obs, mask, reward, tru
     observation, and obs and mask are the next one's first. The first rows of `last` [B, 3] are the
     episodes that ended: lane, return, length.
 
-    Returns the number of episodes that ended. A masked action of worker w in lane i is refused
-    before any lane moves: the result is then −1 − (i · WORKERS + w).
+    Returns the number of episodes that ended; a masked action is refused before any lane moves.
     """
-    for i in range(len(length)):
-        w = find_masked_action(action[i], mask[i])
-        if w >= 0:
-            return -1 - (i * WORKERS + w)
-    ended = 0
+    ended = find_masked_action(action, mask)
+    if ended:
+        return ended
     for i in range(len(length)):
         reward[i] = earn(obs[i], action[i])
         ret[i] += reward[i]
@@ -138,7 +125,7 @@ def show_reference(stream: np.uint64, episode: int, step: int) -> tuple[np.ndarr
 def step_reference(
     length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """The equation, one lane after another."""
+    """One step by the equation, one lane after another."""
     results: list[list[Any]] = [[], [], [], [], []]
     for i, tasks in enumerate(action):
         observe = show_reference(streams[i], episode[i], length[i])[0].reshape(WORKERS, TASKS)
@@ -156,7 +143,7 @@ def step_reference(
 
 
 def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Lanes anywhere in their episodes, some at their last step; legal actions at random, or each
+    """Lanes anywhere in their episodes, some at their last step; random legal actions, or each
     worker's first one."""
     for lanes in (1, 2, 33):
         for together in (False, True):
@@ -189,7 +176,7 @@ def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
 def step_once(
     length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """`play_all` with fresh arrays for its results."""
+    """One step of `AssignEnvironments` from these states."""
     envs = AssignEnvironments("tenfold/Assign-v0", len(length), 0)
     envs.length[:], envs.episode[:], envs.streams[:] = length, episode, streams
     show_all(envs.length, envs.episode, envs.streams, envs.obs, envs.options)
@@ -215,19 +202,16 @@ def masked_action_message(worker: int, action: int, options: np.ndarray) -> str:
     )
 
 
-class AssignEnvironments(Environments):
-    """All lanes in one kernel call a step; `mask` [B, 80] are the options of the present `obs`.
-    Lane i plays the episodes of the stream (seed, EPISODE, first + i)."""
+class AssignEnvironments(CompiledHeads):
+    """All lanes in one kernel call a step. Lane i plays the episodes of the stream (seed, EPISODE,
+    first + i)."""
+
+    heads = "workers"
+    step_kernel = staticmethod(play_all)
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
-        super().__init__(name, num_envs, seed, observation_space(), action_space(), first)
-        self.mask = self.options = np.zeros((num_envs, OPTIONS), np.bool_)
-        self.action = np.zeros((num_envs, WORKERS), np.int64)
-        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.state_arrays = {"length": self.length, "episode": self.episode, "ret": self.ret}
+        super().__init__(name, num_envs, seed, (observation_space(), action_space()), first)
         self.streams = np.array(self.keys, np.uint64)
-        # what every step hands to the kernel; these arrays are written to, never replaced
         self.step_arrays = (
             self.action,
             self.length,
@@ -243,32 +227,15 @@ class AssignEnvironments(Environments):
         )
         self.see_again()
 
-    def step(self, actions: np.ndarray) -> None:
-        """One step of every environment with actions [B, 10]. A masked action is an error, and
-        nothing has moved then."""
-        self.begin_rounds()
-        if actions.shape != self.action.shape:
-            raise EnvironmentFault(
-                f"{self.name}: {actions.shape} actions do not fit lanes and workers "
-                f"{self.action.shape}."
-            )
-        self.action[:] = actions
-        ended = play_all(*self.step_arrays)
-        if ended > 0:
-            self.note_ended(self.last[:ended])
-        elif ended < 0:
-            i, w = divmod(-1 - ended, WORKERS)
-            why = masked_action_message(
-                w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w]
-            )
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
+    def masked_action(self, head: int, action: int, options: np.ndarray) -> str:
+        return masked_action_message(head, action, options)
 
     def see_again(self) -> None:
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
 
 
 class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
-    """The same as an ordinary environment, with the mask as `info["action_mask"]`. After
+    """The task as an ordinary environment, with the mask as `info["action_mask"]`. After
     `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each further `reset()`."""
 
     metadata = {"render_modes": []}
@@ -301,7 +268,7 @@ class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
                 f"tenfold/Assign-v0 needs one action for each of its {WORKERS} workers, and got "
                 f"{action}."
             )
-        w = find_masked_action(tasks, self.mask)
+        w = find_masked_head(tasks, self.mask)
         if w >= 0:
             raise EnvironmentFault(
                 "tenfold/Assign-v0: "

@@ -1,4 +1,4 @@
-"""A ball to be caught: the smallest task with images."""
+"""Catch a falling ball: the smallest task with images."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Gridworlds of several agents who look for treasure."""
+"""Gridworlds of several agents that look for treasure."""
 
 import contextlib
 import importlib
@@ -14,8 +14,8 @@ NAMES = {"tenfold/Treasure-v0", "tenfold/TreasureSmall-v0"}
 
 
 class Gridworlds(Domain):
-    """Worlds that are rules by name, ours and the user's; two players without a network are their
-    yardsticks."""
+    """Gridworlds given by rules with a name, ours and users'. Two players without a network are
+    baselines."""
 
     name, title, multiagent = "treasure", "gridworlds", True
 

@@ -101,7 +101,7 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         return dict(zip(self.possible_agents, self.inner.obs.copy(), strict=True))
 
     def state(self) -> np.ndarray:
-        """The whole board, agents marked: what a central critic may see."""
+        """The whole board with agents marked, for central critics."""
         return inside(self.rules, self.inner.boards[0]).copy()
 
     def render(self) -> str | np.ndarray | None:
@@ -112,9 +112,9 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         return draw(self.rules, self.inner.boards[0], self.inner.at[0])
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no resource is open."""
 
 
 def parallel_env(world: str = "tenfold/Treasure-v0", **options: Any) -> TreasureHunt:
-    """PettingZoo's usual name of a constructor."""
+    """PettingZoo's conventional name of a constructor."""
     return TreasureHunt(world, **options)

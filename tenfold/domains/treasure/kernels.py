@@ -37,16 +37,16 @@ RADIUS, TURNS, SHUFFLED = range(3)  # columns of the rules' whole numbers
 
 @kernel
 def first_draw_of_turn(rule, cells, agents, episode, turn):
-    """The address of a turn's first draw: one for each agent, then two for each cell that is hit,
-    and one that hits none."""
+    """The counter of a turn's first draw: a turn has one draw for each agent, two for each cell
+    that is hit, and one that hits none."""
     return (episode * (rule[TURNS] + 1) + turn) * (agents + 2 * cells + 1)
 
 
 @kernel
 def spawn(radius, gaps, shares, board, stream, counter):
-    """Each cell is hit with the same probability, and becomes a treasure if it is empty. One draw
-    for each hit instead of one for each cell: how many cells are passed over before the next one
-    has a known distribution."""
+    """Each cell is hit with the same probability, and becomes a treasure if it is empty. There is
+    one draw for each hit instead of one for each cell: the number of cells before the next hit has
+    a known distribution."""
     width, cell = board.shape[1] - 2 * radius, -1
     while True:
         drawn = draw_uniform(stream, counter)
@@ -62,7 +62,7 @@ def spawn(radius, gaps, shares, board, stream, counter):
 
 @kernel
 def begin(tables, board, at, stream, episode):
-    """The agents on empty cells at random, then the first treasures."""
+    """Places the agents on random empty cells, then the first treasures."""
     rule, template, _, gaps, shares = tables
     radius, agents, free = rule[RADIUS], at.shape[0], 0
     counter = first_draw_of_turn(rule, gaps.size, agents, episode, 0)
@@ -86,7 +86,7 @@ def begin(tables, board, at, stream, episode):
 
 @kernel
 def observe(radius, board, y, x, row):
-    """The window of an agent at (y, x): rows y … y + 2r of the padded map."""
+    """Writes the window of an agent at (y, x): rows y … y + 2r of the padded map."""
     side = 2 * radius + 1
     area = side * side
     for f in range(row.size):
@@ -103,7 +103,7 @@ def observe(radius, board, y, x, row):
 
 @kernel
 def move(radius, value, board, at, a, action):
-    """Moves agent a and returns what that earned."""
+    """Moves agent a; returns its reward."""
     y, x = at[a, 0] + MOVES[action, 0], at[a, 1] + MOVES[action, 1]
     code = board[y + radius, x + radius]
     if code != WALL and code != AGENT:
@@ -115,7 +115,7 @@ def move(radius, value, board, at, a, action):
 
 @kernel
 def turn(tables, board, at, stream, episode, length, action, reward, order):
-    """The agents' moves in turn number `length`, then new treasures. `order` is scratch."""
+    """The agents' moves of turn `length`, then new treasures. `order` is scratch."""
     rule, _, value, gaps, shares = tables
     agents = len(at)
     counter = first_draw_of_turn(rule, gaps.size, agents, episode, length)
@@ -135,7 +135,7 @@ def turn(tables, board, at, stream, episode, length, action, reward, order):
 
 @kernel
 def observe_all(radius, boards, at, obs):
-    """Every agent's window in every world."""
+    """Writes every agent's window in every world."""
     for a in range(at.shape[1]):
         for w in range(len(boards)):
             observe(radius, boards[w], at[w, a, 0], at[w, a, 1], obs[a * len(boards) + w])
@@ -179,7 +179,7 @@ def play_all(action, tables, state, obs, final_obs, reward, truncated, ret, last
 
 
 def cell_reference(rules: Rules, board: np.ndarray, at: np.ndarray, y: int, x: int) -> int:
-    """What is at (y, x): the padding and the codes of agents in `board` are not looked at."""
+    """The code at (y, x), without the padding and the codes of agents in `board`."""
     if not (0 < y < rules.height - 1 and 0 < x < rules.width - 1) or (y, x) in rules.walls:
         return WALL
     if [y, x] in at.tolist():
@@ -239,7 +239,7 @@ def begin_reference(rules: Rules, stream: np.uint64, episode: int) -> tuple[np.n
 def turn_reference(
     rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.ndarray, action: np.ndarray
 ) -> np.ndarray:
-    """The agents' moves, each after the one before it."""
+    """The agents' moves, one after another."""
     reward, order = np.zeros(rules.agents), list(range(rules.agents))
     if rules.order == "shuffled":
         for a in reversed(range(1, rules.agents)):
@@ -258,7 +258,8 @@ def turn_reference(
 
 
 def step_reference(rules: Rules, *state_and_action: np.ndarray) -> tuple[np.ndarray, ...]:
-    """One turn, world by world. Boards come back as the kernel has them, with the agents marked."""
+    """One turn, world by world. Boards are returned with the agents marked, as the kernel has
+    them."""
     boards, at, length, episode, streams, action = state_and_action
     worlds = len(boards)
     final = np.zeros((rules.agents * worlds, rules.channels * rules.side**2), np.uint8)

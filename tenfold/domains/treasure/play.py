@@ -68,7 +68,7 @@ class TreasureWorlds(Worlds):
             self.begin(w)
 
     def address(self, w: int) -> tuple[Any, ...]:
-        """World w's board and agents, and where its draws come from."""
+        """World w's board and agents, and the address of its draws."""
         return self.boards[w], self.at[w], self.streams[w], self.episode[w]
 
     def begin(self, w: int) -> None:
@@ -78,7 +78,7 @@ class TreasureWorlds(Worlds):
             observe(self.rules.radius, self.boards[w], y, x, self.obs[lane])
 
     def turn(self, w: int) -> None:
-        """World w's turn number `length`, without what an epoch's end brings."""
+        """World w's turn `length`, without the reset at an epoch's end."""
         lanes = slice(w, None, self.worlds)
         action, reward = self.action[lanes], self.reward[lanes]
         turn(self.tables, *self.address(w), self.length[w], action, reward, self.order)
@@ -104,7 +104,7 @@ class TreasureWorlds(Worlds):
             ]
 
     def see_again(self) -> None:
-        """Observations of the present boards."""
+        """Writes the observations of the present boards."""
         observe_all(self.rules.radius, self.boards, self.at, self.obs)
 
     def picture(self) -> np.ndarray:
@@ -116,8 +116,8 @@ class TreasureWorlds(Worlds):
 
 @kernel
 def find_paths(codes, side, value, distance, step, queue):
-    """Shortest ways from the centre over cells that cost nothing: their lengths (0: none) and their
-    first steps."""
+    """Shortest paths from the centre over cells without a penalty: their lengths (0: none) and
+    their first steps."""
     area = side * side
     for c in range(area):
         distance[c], step[c] = 0, -1
@@ -141,7 +141,7 @@ def find_paths(codes, side, value, distance, step, queue):
 
 @kernel
 def best_treasure(codes, side, value, distance):
-    """The cell worth most per step, or −1."""
+    """The cell with the most value per step, or −1."""
     area, best, target = side * side, 0.0, -1
     for c in range(area):
         if codes[c] < FIRST or not distance[c]:
@@ -159,7 +159,7 @@ def best_treasure(codes, side, value, distance):
 
 @kernel
 def wander(codes, side, value, heading, draw):
-    """The move with the least to lose and the farthest view: straight on where all are alike, else
+    """The move with the least penalty and the farthest view: straight on where all are alike, else
     the side that `draw` picks."""
     centre, best, action = side // 2, -np.inf, 0
     for m in range(4):
@@ -181,8 +181,8 @@ def wander(codes, side, value, heading, draw):
 
 @kernel
 def script_all(windows, side, value, heading, stream, counter, action):
-    """An action for every lane, by the codes [B, side²] of what it sees; `heading` [B] is where
-    each went last."""
+    """An action for every lane from the codes [B, side²] of its window; `heading` [B] is its last
+    move."""
     distance, step, queue = np.zeros((3, side * side), np.int64)
     for lane in range(len(windows)):
         codes = windows[lane]
@@ -202,7 +202,7 @@ def script_all(windows, side, value, heading, stream, counter, action):
 
 
 class RandomWalk:
-    """Every move with the same probability."""
+    """Uniformly random moves."""
 
     def __init__(self, rules: Rules, lanes: int, seed: int) -> None:
         self.lanes, self.stream, self.turn = np.arange(lanes), key(seed, Purpose.RANDOM_POLICY), 0
@@ -213,7 +213,7 @@ class RandomWalk:
 
 
 class Scripted:
-    """The script, for rows [B, channels · side²] of observations."""
+    """The scripted player, for rows [B, channels · side²] of observations."""
 
     def __init__(self, rules: Rules, lanes: int, seed: int) -> None:
         self.side, self.value = rules.side, rules.tables()[2]
@@ -248,7 +248,7 @@ def mean_return(
 
 
 def yardsticks(world: str | Rules, epochs: int = 1000, seed: int = 0) -> dict[str, float]:
-    """Mean return of an agent in an epoch of both."""
+    """Mean return of an agent in an epoch, of both players."""
     return {
         "random": mean_return(RandomWalk, world, epochs, seed),
         "scripted": mean_return(Scripted, world, epochs, seed),

@@ -29,8 +29,7 @@ def require_number(what: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of treasure: what it earns, how often it appears beside the others, and how it is
-    drawn."""
+    """A kind of treasure: its value, its share among the treasures, and its colour."""
 
     name: str
     value: float
@@ -140,7 +139,7 @@ class Rules:
         return gym.spaces.Discrete(len(ACTIONS))
 
     def board(self) -> np.ndarray:
-        """The padded map with nothing but walls in it."""
+        """The padded map with only walls in it."""
         board = np.full(
             (self.height + 2 * self.radius, self.width + 2 * self.radius), WALL, np.int8
         )
@@ -151,18 +150,17 @@ class Rules:
         return board
 
     def gaps(self) -> np.ndarray:
-        """Of the cells in their order: the probability that at most k of them are passed over
-        before one is hit."""
+        """P(at most k cells before the next hit), for every k."""
         return 1 - (1 - self.spawn) ** np.arange(1, self.height * self.width + 1)
 
     def shares(self) -> np.ndarray:
-        """The probability that a treasure is one of the kinds up to k."""
+        """P(a treasure is one of the kinds up to k), for every k."""
         share = np.cumsum([k.share for k in self.kinds])
         return share / share[-1]
 
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What the kernels take: whole numbers, the empty map, what entering a code earns, gaps and
-        shares."""
+        """Arguments of the kernels: whole numbers, the empty map, the reward of entering a code,
+        gaps and shares."""
         value = np.array([0.0, self.bump, 0.0, *(k.value for k in self.kinds)])
         return (
             np.array([self.radius, self.turns, self.order == "shuffled"]),
@@ -181,8 +179,8 @@ SHIPPED = frozenset(NAMES)
 
 
 def register(name: str, rules: Rules) -> None:
-    """Makes own rules known under a name, to be used wherever an environment's name is; names that
-    mean something are refused."""
+    """Registers a user's rules under a name that can be used like any environment's; names in use
+    are refused."""
     if name in SHIPPED or name in gym.registry:
         raise EnvironmentFault(
             f"{name} is an environment already: register your gridworld under a name of its own."
@@ -192,7 +190,7 @@ def register(name: str, rules: Rules) -> None:
 
 
 def rules_of(name: str) -> Rules:
-    """The rules of a name with arguments in call notation; `kinds` picks from the world's own:
+    """The rules of a name with arguments in call notation; `kinds` picks from the world's kinds:
     kinds=gem+bone."""
     ident, changes = split_name(name)
     if not DOMAINS[0].owns(name):

@@ -300,9 +300,9 @@ def test_random_play_of_ft06_never_beats_the_optimum() -> None:
     )
     for _ in range(600):
         envs.step(random_actions(rng, envs.mask, 6))
-        assert envs.makespan.tolist() == [envs.last_makespan[e.env] for e in envs.finished]
-        for episode, makespan in zip(envs.finished, envs.makespan, strict=True):
-            spans.append(int(makespan))
+        for episode in envs.finished:
+            makespan = int(envs.last_makespan[episode.env])
+            spans.append(makespan)
             assert episode.ret == -(makespan - 52) / 4
             assert check_schedule(envs.instance, envs.schedule(episode.env)) == makespan
     assert len(spans) > 300 and min(spans) >= 55
@@ -328,10 +328,10 @@ def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(
         assert options[:, :-1].sum(0).max() <= 1  # a job waits at one machine only
         # time moves, or something that takes none was done
         assert env.row[0] > times[-1] or (
-            env.row[0] == times[-1] and begun < env.following.sum() and not instance.duration.all()
+            env.row[0] == times[-1] and begun < env.next_op.sum() and not instance.duration.all()
         )
         assert env.row[BOUND] >= bounds[-1] and env.observation_space.contains(obs)
-        begun = int(env.following.sum())
+        begun = int(env.next_op.sum())
         times.append(int(env.row[0]))
         bounds.append(int(env.row[BOUND]))
         obs, reward, done, _, info = env.step(

@@ -29,10 +29,11 @@ from tenfold.domains.jobshop.schedule import (
     Infeasible,
     check_schedule,
     check_starts,
-    order_of_schedule,
+    orders_of_starts,
     schedule_of_order,
     schedule_of_starts,
     starts,
+    starts_of_schedule,
 )
 from tenfold.domains.jobshop.tables import compare_players, lines, sections
 
@@ -89,7 +90,8 @@ def test_schedules_of_orders_are_verified_and_found_again(
             schedule = schedule_of_order(instance, order)
             assert check_schedule(instance, schedule) == makespan[i] >= lower_bound(instance)
             assert sorted(schedule) == sorted(schedule_of_starts(instance, start[i]))
-            again = schedule_of_order(instance, order_of_schedule(instance, schedule))
+            (order,) = orders_of_starts(instance, starts_of_schedule(instance, schedule)[None])
+            again = schedule_of_order(instance, order)
             assert check_schedule(instance, again) <= makespan[i]
             assert instance is ODD or sorted(again) == sorted(schedule)
 
