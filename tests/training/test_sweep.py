@@ -277,7 +277,7 @@ def test_a_trial_is_pruned_by_the_interquartile_mean_and_not_by_the_mean(
         number = int(members[0].parent.name.removeprefix("trial-"))
         scores = [10.0, 10.0, 10.0, 900.0] if number == 5 else [100.0 + number] * 4
         return [(step, [(None, score) for score in scores]) for step in (200, 400, 600)][
-            : tasks.going[number].rung + 1
+            : tasks.running[number].rung + 1
         ]
 
     monkeypatch.setattr(trials_module, "evaluations", scripted)
