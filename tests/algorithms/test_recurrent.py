@@ -444,7 +444,7 @@ def test_graphs_are_remembered_by_nobody() -> None:
 
 
 def test_the_resident_engine_says_that_it_has_no_memory() -> None:
-    from tenfold.algorithms.ppo_resident import ResidentPPO
+    from tenfold.algorithms.ppo_gpu import ResidentPPO
 
     p = place()
     assert ResidentPPO.why_not(p.agent, p.run).startswith("the policy remembers (lstm(size=5))")
