@@ -135,12 +135,6 @@ def score(side: Row) -> str:
     return f"{side['iqm']:.1f}, no interval (seeds {low:.1f} to {high:.1f})"
 
 
-def learns() -> str:
-    cells = (lambda row: f"`{task(row)}`"), "{tenfold[iqm]:.0f}", "{sb3[iqm]:.0f}"
-    heads = "`tenfold train …` | tenfold | Stable-Baselines3"
-    return render(heads, (results("defaults")["table"], *cells))
-
-
 TABLES = {
     "learning": learning,
     "solved": solved,
@@ -148,5 +142,4 @@ TABLES = {
     "published": published,
     "continuous": continuous,
     "defaults": defaults,
-    "learns": learns,
 }

@@ -15,25 +15,7 @@ import tables
 ROOT = Path(__file__).parent.parent
 
 
-def theirs() -> str:
-    """What other libraries call our settings: the words that the command line answers."""
-    from tenfold.core.other_libraries import ALIASES, EXAMPLE_VALUES, UNITS
-
-    rows = (
-        {
-            "theirs": ", ".join(f"`{word}`" for word in words.split()),
-            "ours": ours.replace("_", "-"),
-            "such": f"`{EXAMPLE_VALUES[ours]}`" if ours in EXAMPLE_VALUES else "",
-            "units": "; ".join(unit for (setting, _), unit in UNITS.items() if setting == ours),
-        }
-        for ours, words in ALIASES.items()
-    )
-    heads = "theirs | ours | such as | what differs"
-    return tables.render(heads, (rows, "{theirs}", "`--{ours}`", "{such}", "{units}"))
-
-
 TABLES = {
-    "theirs": theirs,
     **tables.TABLES,
     **machine_tables.TABLES,
     **learned_tables.TABLES,

@@ -85,7 +85,7 @@ def compared(place: OffPolicyLearner, eager: EagerSAC) -> tuple[list[dict[str, n
     them."""
     batches = []
     for _ in range(CHECKED):
-        noise = place.agent.draw_beside(len(place.replay.batch.row))
+        noise = place.agent.draw_for(len(place.replay.batch.row))
         place.engine.update(1, FILLED, Clock())
         batches.append(batch_of(place))
         eager.update(batches[-1], noise["noise"], noise["next_noise"])

@@ -168,7 +168,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
 
 
 def differences(agent: str) -> str:
-    """The arguments of an algorithm; both defaults stand in bold where they differ."""
+    """The arguments of an algorithm; both defaults stand in bold where they differ. SAC's and TD3's
+    tables leave out what DQN's says already and what is the same on both sides."""
     from tenfold.config.notation import show
     from tenfold.config.run import Run
 
@@ -190,9 +191,16 @@ def differences(agent: str) -> str:
             "value": mark + value + mark,
         }
 
+    rows = [
+        row
+        for argument in ARGUMENTS[agent]
+        if (row := filled(argument))["value"].startswith("**")
+        or agent in ("ppo", "dqn")
+        or (argument.differs and argument not in REPLAY)
+    ]
     return render(
         f"`{agent.upper()}(…)` {VERSION} | default | ours | default | what differs",
-        (map(filled, ARGUMENTS[agent]), "{theirs}", "{default}", "{flag}", "{value}", "{differs}"),
+        (rows, "{theirs}", "{default}", "{flag}", "{value}", "{differs}"),
     )
 
 

@@ -11,6 +11,7 @@ from usual_bounds import rerolled_reference
 from tenfold.core.random import fill_normal
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.belief import fuse
+from tenfold.domains.dynamics.dynamics import grid_centres
 from tenfold.domains.dynamics.icem import WIDTH, colouring
 from tenfold.domains.dynamics.training import beta_at
 
@@ -59,7 +60,7 @@ class UsualExplorer(ExplorerAgent):
         self.belief.mean, self.belief.variance = mean, variance
 
     @torch.no_grad()
-    def remember(self, action: np.ndarray) -> None:
+    def record_step(self, action: np.ndarray) -> None:
         now = {
             "y": torch.from_numpy(self.last_obs[0]).float(),
             "a": torch.from_numpy(action[0]),
@@ -83,7 +84,7 @@ class UsualExplorer(ExplorerAgent):
         if self.config.planner.policy != "active" or step < self.config.learning_starts:
             return super().choose(step)
         action = self.search()
-        self.remember(action)
+        self.record_step(action)
         return action
 
     @torch.no_grad()
@@ -145,7 +146,7 @@ class UsualExplorer(ExplorerAgent):
                 torch.zeros(samples, size * count),
             )
             for t in range(horizon):
-                distance = z[:, None] - dynamics.centres
+                distance = z[:, None] - grid_centres(dynamics.axis, size)
                 phi = torch.exp(-distance.square().sum(-1) / (2 * dynamics.width**2))
                 slope = torch.eye(size) + dynamics.dt * torch.einsum(
                     "dp,bp,bpk->bdk", weight, phi, -distance / dynamics.width**2

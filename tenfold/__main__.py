@@ -1,5 +1,5 @@
-"""`python -m tenfold` and the command `tenfold`: signals are heeded first, everything else is
-imported after that."""
+"""`python -m tenfold` and the command `tenfold`: installs signal handlers, then imports everything
+else."""
 
 import atexit
 import contextlib
@@ -12,8 +12,8 @@ CURSOR = b"\x1b[?25h"  # shows it: the live panel hides it
 
 
 def leave(number: int, frame: Any) -> None:
-    """Ctrl-C, SIGTERM or SIGHUP where nothing is under way that could be saved, or the second of
-    them: one line, and out at once.
+    """Handles Ctrl-C, SIGTERM or SIGHUP when nothing can be saved, or the second such signal:
+    prints one line and exits at once.
 
     As an exception it would surface in imports, compilers and callbacks, which print tracebacks of
     their own. Children die with this process.

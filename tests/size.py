@@ -37,7 +37,7 @@ def code_lines(text: str) -> int:
 
 
 def is_kernel(function: ast.FunctionDef) -> bool:
-    return any("kernel" in ast.unparse(decorator) for decorator in function.decorator_list)
+    return any("kernel" in ast.unparse(decorator).lower() for decorator in function.decorator_list)
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef]:

@@ -10,29 +10,29 @@ from tenfold.algorithms.learner import MANY, ActorLearner
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Episode
 
-# what a step brings besides what is acted on next
+# of a transition, besides the next observation
 STEP_FIELDS = ("reward", "terminated", "truncated", "skipped", "final_obs", "components")
 
 
 class OnPolicyLearner(ActorLearner):
-    """Fills rollouts: a row of every actor makes one row of them. Learns when one is full.
+    """Fills a rollout row by row, one part from every actor; learns when it is full.
 
     A subclass makes `rollout` (rows that are `left`, `begin_row`, `acted`, `forget`, its state) and
-    an engine that acts, stores what a step brought and learns, or does so itself."""
+    an engine that acts, stores transitions and learns, or does so itself."""
 
     rollout: Any
 
     def begin(self) -> None:
-        """When all is made: actors act from now on."""
+        """Starts the actors; call it at the end of the constructor."""
         self.pool.bind_agent(self.agent, self.explore)
         self.note_first()
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        """Actions for the environments' current observations, noted in the rollout."""
+        """Actions for the environments' current observations, stored in the rollout."""
         return self.engine.explore(step, rounds)
 
     def store(self) -> None:
-        """What the step brought, into the rollout's current row."""
+        """Stores the transition in the rollout's current row."""
         self.engine.store()
 
     @property
@@ -41,11 +41,11 @@ class OnPolicyLearner(ActorLearner):
         return f"rollouts of {steps} steps take {self.rollout.bytes / 2**20:,.1f} MiB"
 
     def begin_row(self) -> None:
-        """Notes what is acted on."""
+        """Stores observations and masks in the rollout's current row."""
         self.rollout.begin_row(self.envs.obs, self.envs.mask)
 
     def learn(self) -> None:
-        """From a full rollout, which then begins anew."""
+        """Learns from a full rollout."""
         self.engine.update(self.step, self.clock)
 
     def forget(self) -> None:
@@ -57,8 +57,8 @@ class OnPolicyLearner(ActorLearner):
     def round(self, until: int | None = None, most: int | None = None) -> list[Episode]:
         """Act, step, store, and learn when the rollout is full. Returns the episodes that ended.
 
-        The fused engine goes on to the next end of an episode, not beyond step `until`. `most`:
-        rounds that actors may play until the learner says more.
+        The fused engine plays until the next end of an episode, not beyond step `until`. `most`
+        limits the rounds that actors may play before the next call.
         """
         # the last row's round ends with learning; an engine without stages makes all of it
         fused_rounds = self.fused and (self.rollout.left - 1 if self.fused.by_stages else MANY)
@@ -90,7 +90,7 @@ class OnPolicyLearner(ActorLearner):
         return min(self.rollout.left, self.pool.rounds_until(self.step, self.next_save()))
 
     def take(self, part: TransitionBatch) -> None:
-        """What an actor brought, into the rollout's current row and the latest step of all."""
+        """Writes an actor's part into the rollout's current row and the environments' last step."""
         envs: Any = self.envs
         for name, array in self.rollout.acted().items():
             rows = envs.lanes(array, part.first, len(part.row["length"]))
@@ -100,11 +100,11 @@ class OnPolicyLearner(ActorLearner):
                 envs.write(part.first, name, part.row[name])
 
     def collect(self, left: int) -> tuple[list[Episode], bool]:
-        """A row of every actor; the episodes that ended, and whether the row is whole."""
+        """Receives a row of every actor; (the episodes that ended, whether the row is complete)."""
         finished, restarted = [], False
-        next_obs: list[np.ndarray] = []  # what is acted on next, where it is normalised
-        parts = self.pool.collect(self.step, self.rounds, left, self.clock)
-        for part in self.rewarded(parts):
+        next_obs: list[np.ndarray] = []  # to be acted on, where it is normalised
+        batches = self.pool.collect(self.step, self.rounds, left, self.clock)
+        for part in self.rewarded(batches):
             restarted = restarted or part.is_reset
             if part.row and self.agent.norm:
                 next_obs.append(part.row["obs"].copy())
@@ -119,13 +119,13 @@ class OnPolicyLearner(ActorLearner):
         return finished, not restarted
 
     def next_save(self) -> int:
-        """The step up to which actors may go: there nobody is to be ahead of the others, so that
-        what is saved is the same wherever they act."""
+        """The step up to which actors may play: at a checkpoint none may be ahead of the others, so
+        that its contents do not depend on where they run."""
         every, end = self.run.checkpoint_every, self.run.steps
         return min((self.step // every + 1) * every, end) if every else end
 
     def settle(self) -> list[Episode]:
-        """Before the state is saved: goes on until all actors have come as far as the furthest."""
+        """Before a checkpoint: plays until all actors are at the furthest one's round."""
         finished: list[Episode] = []
         if self.engine:
             self.engine.settle()

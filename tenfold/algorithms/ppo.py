@@ -4,7 +4,7 @@ engine is held to. From top to bottom: the agent (networks, acting, loss), then 
 Actions are any mixture of masked discrete components and numbers with one joint log-probability
 (`nets.action_distribution`). A policy with a memory learns from whole sequences (`nets.recurrent`);
 one without a memory has states of width 0. Settings are in `ppo_settings`, the learner in
-`ppo_learner`, evaluations and export in `ppo_policy`, rare options in `ppo_variants`.
+`ppo_learner`, evaluations and export in `ppo_policy`.
 """
 
 import copy
@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.agent import FlatAgent, Tensors
-from tenfold.algorithms.ppo_policy import PolicyInference
+from tenfold.algorithms.ppo_policy import PolicyInference, counterfactual_rows, old_outputs
 from tenfold.algorithms.ppo_settings import PPO
-from tenfold.algorithms.ppo_variants import ComponentRecord, counterfactual_rows, old_outputs
 from tenfold.config.options import value_at
 from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
@@ -56,8 +55,7 @@ class PPOAgent(FlatAgent, PolicyInference):
         device: str = "cpu",
         components: int = 0,
     ) -> None:
-        """`components` of the rewards, where they come in some: each has a value of its own,
-        besides the total's."""
+        """`components` of the rewards: each has its own value, besides the total's."""
         self.config = replace(config, net=fit_encoder(config.net, layout))
         self.config.check_spaces(layout, actions, components)
         self.layout, self.actions, self.components = layout, actions, components
@@ -78,7 +76,7 @@ class PPOAgent(FlatAgent, PolicyInference):
     # acting
 
     def normalised(self, rows: np.ndarray) -> np.ndarray:
-        """Encoded observations as the networks take them."""
+        """Encoded observations, normalised if the settings say so."""
         if self.norm is None:
             return rows
         return self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
@@ -106,11 +104,11 @@ class PPOAgent(FlatAgent, PolicyInference):
 
     @property
     def hidden_size(self) -> int:
-        """Numbers that the networks remember of an environment: the policy's, then the value's."""
+        """Size of the recurrent state: the policy's, then the value's."""
         return self.online.hidden_size
 
     def no_state(self, size: int) -> np.ndarray:
-        """What is remembered where episodes begin."""
+        """Recurrent states of episodes that begin."""
         return np.zeros((size, self.hidden_size), np.float32)
 
     def explore(
@@ -134,22 +132,20 @@ class PPOAgent(FlatAgent, PolicyInference):
         with torch.no_grad():
             return self.online.values(self.to_net(rows), before).cpu().numpy()
 
-    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """As the environments take them; squashed numbers become tanh of what was drawn, within the
-        bounds."""
-        return self.actions.for_env(chosen, self.bounded(real))
+    def for_env(self, discrete: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """Actions for the environments; squashed numbers are scaled into their bounds."""
+        return self.actions.for_env(discrete, self.bounded(real))
 
     def bounded(self, real: np.ndarray) -> np.ndarray:
-        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they
-        are."""
+        """Numbers drawn, by tanh within their bounds where the policy squashes."""
         if not self.config.squash:
             return real
         low, high = np.array(self.actions.low), np.array(self.actions.high)
         return low + (high - low) * 0.5 * (np.tanh(real) + 1)
 
     def exploring(self, step: int) -> dict[str, float]:
-        """What sets the exploration at this step, for the metrics: the mean deviation of continuous
-        actions, where it is one for all observations."""
+        """Metrics of exploration: the mean deviation of continuous actions, where it is one for all
+        observations."""
         if not self.actions.low or self.layout.graph:
             return {}
         return {"std": float(self.online.log_std.detach().exp().mean())}
@@ -188,12 +184,12 @@ class PPOAgent(FlatAgent, PolicyInference):
             return loss, torch.stack(statistics)
 
     def with_action(self, batch: Tensors) -> torch.Tensor:
-        """What a critic is given: observation and one-hot action side by side."""
+        """The critic's input: observation and one-hot action side by side."""
         one_hot = self.distribution.heads.one_hot(batch["chosen"])  # type: ignore[union-attr]
         return torch.cat([self.online.scaled(batch["obs"]), one_hot], -1)  # type: ignore[operator]
 
     def unchecked(self) -> "PPOAgent":
-        """The same agent, which looks for no bad values in masks and actions: acting did that."""
+        """The same agent without checks of masks and actions: acting has made them."""
         other = copy.copy(self)
         other.distribution = self.distribution.unchecked(self.online)
         return other
@@ -212,6 +208,7 @@ class PlainPPO(AutogradEngine):
     """Acts into the rollout's current row; learns from a full rollout, epoch by epoch."""
 
     names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
+    components: Any = None  # statistics of reward components, where rewards come in some
 
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Environments) -> None:
         self.agent, self.rollout, self.envs = agent, rollout, envs
@@ -223,14 +220,13 @@ class PlainPPO(AutogradEngine):
             name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1) for name in names
         }
         self.start_states = torch.from_numpy(rollout.start_states).flatten(0, 1)
-        self.extra_rows: Tensors = {}  # found once a phase, by the policy that acted
+        self.extra_rows: Tensors = {}  # computed once a phase, by the policy that acted
         self.staging = Staging(agent.device)
         count, size = rollout.minibatches, rollout.order.size
         self.bounds = [size * part // count for part in range(count + 1)]
-        self.components = ComponentRecord(agent, rollout, envs) if envs.component_names else None
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        """Actions for the environments' current observations, noted in the rollout."""
+        """Actions for the environments' current observations, stored in the rollout."""
         rollout, envs = self.rollout, self.envs
         t = int(rollout.count[0])
         rollout.obs[t] = self.agent.normalised(envs.obs)
@@ -251,9 +247,8 @@ class PlainPPO(AutogradEngine):
         return self.agent.values(rows, state)
 
     def store(self) -> None:
-        """What the step brought; at a time limit the value of the final observation. The running
-        statistics learn here and not in acting, so that choosing an action again changes
-        nothing."""
+        """Stores the step, and at a time limit the value of the final observation. Running
+        statistics count here and not in acting, which can so be repeated."""
         envs, rollout = self.envs, self.rollout
         t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
@@ -271,9 +266,9 @@ class PlainPPO(AutogradEngine):
         clock.lap("update")
 
     def finish(self) -> None:
-        """Advantages of a full rollout, which can be learned from until the next step is stored."""
+        """Advantages of a full rollout."""
         if self.components:
-            self.components.note()
+            self.components.add_rollout()
         rows = self.agent.normalised(self.envs.obs)
         self.rollout.finish(self.values(rows, self.rollout.hidden))
         if self.agent.layout.graph:
@@ -282,8 +277,7 @@ class PlainPPO(AutogradEngine):
             self.extra_rows = counterfactual_rows(self.agent, self.rows, self.rollout.normalize)
 
     def learn(self, first: int, last: int, step: int) -> bool:
-        """Updates number first … last − 1 of the phase; False where the policy has moved far enough
-        and the phase ends."""
+        """Updates number first … last − 1 of the phase; False where target_kl ends the phase."""
         agent, target_kl, count = self.agent, self.agent.config.target_kl, self.rollout.minibatches
         for number in range(first, last):
             part = number % count

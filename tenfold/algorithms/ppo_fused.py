@@ -1,6 +1,7 @@
 """The fused engine of PPO: storing a step and choosing the next action is ONE compiled call, and so
 are all epochs of minibatches of a learning phase (`engines.fused`, `algorithms.kernels.ppo`)."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from time import monotonic
 from typing import Any
@@ -21,9 +22,12 @@ from tenfold.algorithms.kernels.ppo_recurrent import (
     recurrent_round,
     recurrent_rounds,
 )
-from tenfold.algorithms.ppo import PlainPPO, PPOAgent
+from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
+from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
+from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
+from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
 from tenfold.engines.choose import why_not_fused
@@ -44,6 +48,7 @@ from tenfold.engines.fused import (
 )
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.making import make_environments
 from tenfold.memory.rollout import RolloutBuffer
 
 DRAWS = Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE
@@ -106,7 +111,7 @@ class FusedPPO(PlainPPO):
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Environments) -> None:
         super().__init__(agent, rollout, envs)
         # whether the rollout's current row holds the actions for the current observations
-        self.chosen = False
+        self.has_actions = False
         self.compiled = (
             envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         )
@@ -123,7 +128,7 @@ class FusedPPO(PlainPPO):
         recurrent = agent.hidden_size > 0
         self.one_round = recurrent_round if recurrent else ppo_round
         self.many_rounds = recurrent_rounds if recurrent else ppo_rounds
-        self.given = (
+        self.arguments = (
             self.table,
             rollout.obs.reshape(*rollout.obs.shape[:2], -1),
             envs.obs.reshape(envs.num_envs, -1),
@@ -133,18 +138,18 @@ class FusedPPO(PlainPPO):
 
     @cached_property
     def call(self) -> Any:
-        return compiled_for(self.one_round, 0, *self.given)
+        return compiled_for(self.one_round, 0, *self.arguments)
 
     def warm_up(self) -> None:
         if self.compiled:
             self.run_compiled(self.compiled, 0)
-        self.call(0, *self.given)
+        self.call(0, *self.arguments)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        if not self.chosen:
+        if not self.has_actions:
             self.counter[:2] = step, rounds
-            self.empty = self.call(ACT, *self.given)
-        self.chosen = False
+            self.empty = self.call(ACT, *self.arguments)
+        self.has_actions = False
         return self.actions()
 
     def actions(self) -> np.ndarray:
@@ -156,41 +161,41 @@ class FusedPPO(PlainPPO):
 
     def store(self) -> None:
         self.counter[:2] = 0
-        self.call(STORE, *self.given)
+        self.call(STORE, *self.arguments)
 
     def finish(self) -> None:
-        self.call(FINISH, *self.given)
+        self.call(FINISH, *self.arguments)
 
     def update(self, step: int, clock: Clock) -> None:
         clock.start()
         self.counter[:2] = step, 0
-        self.call(FINISH | UPDATE, *self.given)
+        self.call(FINISH | UPDATE, *self.arguments)
         clock.lap("update")
 
     def learn(self, first: int, last: int, step: int) -> bool:
         self.counter[:2], self.counter[DUE] = (step, 0), 1
         self.counter[FIRST], self.counter[LAST] = first, last
-        self.call(UPDATE, *self.given)
+        self.call(UPDATE, *self.arguments)
         within = last % self.rollout.minibatches > 0
         target_kl = self.agent.config.target_kl or np.inf
         return within or bool(self.table.arrays["epoch_kl"][0] <= target_kl)
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Rounds from the given counts until an episode ends, `most` or a moment; returns the
+        """Rounds from these counts until an episode ends, `most` or a moment; returns the
         counts after them."""
-        if not self.chosen:
+        if not self.has_actions:
             self.explore(step, rounds)
-            self.chosen = True
+            self.has_actions = True
         self.counter[:2] = step, rounds
         if self.compiled:
             self.compiled.begin_rounds()
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
-            envs, given, actions, call = self.envs, self.given, self.actions, self.call
+            envs, arguments, actions, call = self.envs, self.arguments, self.actions, self.call
             enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(actions())
-                self.empty = call(STORE | ACT, *given)
+                self.empty = call(STORE | ACT, *arguments)
                 if envs.finished or monotonic() > enough:
                     break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
@@ -198,11 +203,87 @@ class FusedPPO(PlainPPO):
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
         low, high = self.agent.actions.low, self.agent.actions.high
         bounds = [low[0], high[0]] if low else [0.0, 0.0]
-        return self.many_rounds(most, *bounds, *envs.given, *self.given)
+        return self.many_rounds(most, *bounds, *envs.given, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
         self.table.arrays["lr"][:] = as_numbers(lr)
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)
-        self.chosen = False
+        self.has_actions = False
+
+
+# the pair: a rollout that the plain engine filled, a learning phase, the next actions
+
+
+def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Environments, settings and a seed: every option, masked heads, continuous actions,
+    minibatches of unequal size."""
+    base = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
+    for env, options in (
+        ("tenfold/CartPole-v1", {}),
+        ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.05}),
+        ("tenfold/CartPole-v1", {"clip_norm": None, "normalize_advantage": False, "clip": 0.01}),
+        ("tenfold/CartPole-v1", {"normalize_obs": True, "reward_scale": 0.1, "target_kl": 1e-5}),
+        (
+            "tenfold/CartPole-v1",
+            {"net": {"hidden": [7, 1, 5], "activation": "elu"}, "minibatches": 26},
+        ),
+        ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
+        ("tenfold/Pendulum-v1", {"squash": True}),
+        ("tenfold/Assign-v0", {"entropy": 0.01}),
+        ("tenfold/CartPole-v1", {"net": {"hidden": [7], "memory": "lstm(9)"}}),
+        ("tenfold/CartPole-v1", {"net": {"hidden": [], "memory": "gru(6)"}, "minibatches": 1}),
+        (
+            "tenfold/Pendulum-v1",
+            {"net": {"hidden": [8, 5], "memory": "gru(4)", "activation": "relu"}, "std": 0.5},
+        ),
+        ("tenfold/Assign-v0", {"net": {"hidden": [5], "memory": "lstm(4)"}, "entropy": 0.01}),
+    ):
+        yield env, base | options, int(rng.integers(99))
+
+
+def phase_of(
+    kind: type[PlainPPO], env: str, options: dict[str, Any], seed: int
+) -> tuple[np.ndarray, ...]:
+    """A rollout that the plain engine filled, then a learning phase, then the next actions."""
+    config, envs = (
+        PPO.of({"name": "ppo", **options}),
+        make_environments(env, 2, seed, policy=True),
+    )
+    actions = policy_actions(envs.action_space, env)
+    agent = PPOAgent(config, envs.layout, actions, seed)
+    masked = envs.mask is not None
+    rollout = RolloutBuffer(config, envs.layout, actions, 2, masked, None, agent.hidden_size)
+    plain, engine = PlainPPO(agent, rollout, envs), kind(agent, rollout, envs)
+    for rounds in range(config.horizon):
+        envs.step(plain.explore(0, rounds))
+        plain.store()
+    engine.update(100, Clock())
+    learned = (
+        agent.block[ONLINE].numpy().copy(),
+        agent.block[GRAD].numpy().copy(),
+        rollout.order.copy(),
+    )
+    return (
+        *learned,
+        engine.explore(100, config.horizon),
+        rollout.log_p[0].copy(),
+        rollout.value[0].copy(),
+        agent.count,
+    )
+
+
+def plain_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return phase_of(PlainPPO, env, options, seed)
+
+
+@pair(
+    plain_phase,
+    phase_examples,
+    rtol=1e-3,
+    atol=1e-4,
+    name="engines.fused_ppo.learning phase and act",
+)
+def fused_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return phase_of(FusedPPO, env, options, seed)

@@ -1,11 +1,12 @@
-"""How an actor acts by PPO's agent, the learner that is fed by actors, and how its engines are
-verified."""
+"""PPO's actor, its learner, the verification of engines, statistics of reward components."""
 
 from typing import Any
 
 import numpy as np
+import torch
 
 from tenfold.actors.actor import SimpleActing, check_first_rollout
+from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.on_policy import OnPolicyLearner
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.config.options import value_at
@@ -20,9 +21,9 @@ from tenfold.memory.rollout import ACTED, RolloutBuffer
 
 
 class PPOActing(SimpleActing):
-    """Draws actions; components, numbers, log-probability and value go into the row, and of an
-    agent with a memory its state before and after. An actor that replaces another begins with an
-    empty state."""
+    """Samples actions; writes components, numbers, log-probability and value into the row, and of a
+    recurrent policy the state before and after. An actor that replaces another begins with an empty
+    state."""
 
     def __init__(self, agent: Any, envs: Environments) -> None:
         super().__init__(agent, envs)
@@ -49,7 +50,7 @@ class PPOActing(SimpleActing):
         return {"memory": self.hidden} if self.agent.hidden_size else {}
 
     def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
-        """Environments that began anew begin with an empty state."""
+        """Environments that were reset begin with an empty state."""
         self.hidden[:] = state["memory"] if exact and "memory" in state else 0
 
 
@@ -74,12 +75,14 @@ class PPOLearner(OnPolicyLearner):
         local = envs.agents == 1 and self.pool.direct
         if self.engine.whole_rounds and local and not run.verify:
             self.fused = self.engine
+        if envs.component_names:
+            self.engine.components = ComponentRecord(self.agent, self.rollout, envs)
         if run.verify:
             self.lockstep = PolicyLockstep(self.engine, run.verify)
         self.begin()
 
     def begin_row(self) -> None:
-        """What actors elsewhere act on; the learner's own engine writes it itself."""
+        """Stores observations that remote actors act on; a local engine stores them itself."""
         if not self.pool.direct:
             self.rollout.begin_row(self.agent.normalised(self.envs.obs), self.envs.mask)
 
@@ -89,16 +92,17 @@ class PPOLearner(OnPolicyLearner):
         (self.lockstep or self.engine).update(self.step, self.clock)
 
     def load_memory(self, state: State, with_rows: bool) -> None:
-        chosen, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
-        if (wrong := (chosen < 0) | (chosen >= sizes)).any():
+        discrete, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
+        if (wrong := (discrete < 0) | (discrete >= sizes)).any():
+            option = discrete[wrong][0]
             raise CheckpointError(
-                f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it."
+                f"the rollout holds option {option} of an action, which does not have it."
             )
         self.rollout.load_state(state["rollout"])
 
 
 class PolicyLockstep(Lockstep):
-    """Both engines learn from the same rollout, each with parameters of its own."""
+    """Both engines learn from the same rollout, each with its own parameters."""
 
     def __init__(self, engine: PlainPPO, every: int) -> None:
         agent = engine.agent
@@ -129,3 +133,63 @@ class PolicyLockstep(Lockstep):
     def batch(self) -> dict[str, np.ndarray]:
         rows = self.plain.gather(self.number % self.plain.rollout.minibatches)
         return {name: np.ascontiguousarray(value.cpu().numpy()) for name, value in rows.items()}
+
+
+class ComponentRecord:
+    """Means and deviations over the rows of every rollout: of each reward component, and of each
+    named number of the action."""
+
+    def __init__(self, agent: Any, rollout: RolloutBuffer, envs: Environments) -> None:
+        self.agent, self.rollout = agent, rollout
+        self.has_numbers = bool(envs.action_names)
+        self.names = (
+            *(f"reward/{name}" for name in envs.component_names),
+            *(f"action/{name}" for name in envs.action_names),
+        )
+        self.sums = np.zeros((3, len(self.names)))  # how many, Σ, Σ of squares
+
+    def add_rollout(self) -> None:
+        """Counts a full rollout."""
+        rollout = self.rollout
+        counts = rollout.weight.reshape(-1, 1) > 0
+        rewards = rollout.rewards[..., 1:].reshape(len(counts), -1) / rollout.scale
+        columns = [(rewards[:, k : k + 1], counts) for k in range(rewards.shape[1])]
+        columns += self.numbers(counts) if self.has_numbers else []
+        for column, (values, counted) in enumerate(columns):
+            rows = values[np.broadcast_to(counted, values.shape)].astype(np.float64)
+            self.sums[:, column] += rows.size, rows.sum(), (rows * rows).sum()
+
+    def numbers(self, counts: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each named number its values and which of them count; where every node chooses, first
+        the share that chose the last option, then the numbers of those that their option was taken
+        for."""
+        rollout, actions = self.rollout, self.agent.actions
+        rows, c = len(counts), len(actions.sizes)
+        real = self.agent.bounded(rollout.real.reshape(rows, -1))
+        if not actions.gates:
+            return [(real[:, d : d + 1], counts) for d in range(real.shape[1])]
+        mask, discrete = rollout.mask.reshape(rows, c, -1), rollout.chosen.reshape(rows, c)
+        width, options = real.shape[1] // c, mask.shape[2]
+        allowed = np.take_along_axis(mask, discrete[..., None], 2)[..., 0]
+        gated = allowed & counts & (discrete == actions.gates[0] % options)
+        shares = [((discrete == options - 1).astype(np.float64), mask.any(2) & counts)]
+        return shares + [(real[:, d::width], gated) for d in range(width)]
+
+    def statistics(self) -> dict[str, float]:
+        """Means and deviations since the last call."""
+        count, total, square = np.maximum(self.sums[0], 1), self.sums[1], self.sums[2]
+        mean = total / count
+        deviation = np.sqrt(np.maximum(square / count - mean**2, 0))
+        empty = not self.sums[0].any()
+        self.sums[:] = 0
+        if empty:
+            return {}
+        means = {name: float(m) for name, m in zip(self.names, mean, strict=True)}
+        pairs = zip(self.names, deviation, strict=True)
+        return means | {f"{name}/std": float(d) for name, d in pairs}
+
+    def state(self) -> Tensors:
+        return {"parts": torch.from_numpy(self.sums)}
+
+    def load_state(self, state: Tensors) -> None:
+        self.sums[:] = state["parts"].numpy()

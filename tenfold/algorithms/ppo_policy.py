@@ -1,4 +1,5 @@
-"""PPO's policy outside of learning: for users (`agent.act`), evaluations and exported files."""
+"""PPO's policy outside of its updates: for users (`agent.act`), evaluations and exported files; and
+what a learning phase on graphs or with counterfactual baselines computes from it beforehand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.algorithms.agent import mask_rows, numpy_of, refuse_empty, refuse_state
+from tenfold.algorithms.agent import Tensors, mask_rows, numpy_of, refuse_empty, refuse_state
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
@@ -15,13 +16,15 @@ from tenfold.core.protocols import Policy
 from tenfold.core.spaces import PolicyActions
 from tenfold.envs.mask_faults import refuse_choiceless
 from tenfold.nets.action_distribution import ActionDistribution, refusals_to_user
+from tenfold.ops import counterfactual
 from tenfold.ops.moments import RunningNorm
 
+OUTPUT_ROWS = 512  # of one forward pass over a rollout of graphs
 Draws = tuple[np.ndarray, np.ndarray]  # uniform [B, C], normal [B, D]
 
 
 class PolicyInference:
-    """The half of an agent that acts without learning."""
+    """The part of an agent that acts without learning."""
 
     config: Any
     layout: ObsLayout
@@ -58,12 +61,12 @@ class PolicyInference:
         with torch.no_grad(), refusals_to_user():
             obs, allowed = self.to_net(self.normalised(rows)), self.mask_of(mask)
             policy = self.distribution
-            chosen, real, after = (
+            discrete, real, after = (
                 policy.sampled(obs, before, allowed, *numbers)
                 if draws
                 else policy.greedy(obs, before, allowed)
             )
-        return self.for_env(chosen.cpu().numpy(), real.cpu().numpy()), after.cpu().numpy()
+        return self.for_env(discrete.cpu().numpy(), real.cpu().numpy()), after.cpu().numpy()
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """The most probable actions for encoded rows."""
@@ -77,11 +80,11 @@ class PolicyInference:
         """For evaluations: greedy or sampled."""
         return EpisodePolicy(self, how == "sampled")
 
-    def require_options(self, mask: np.ndarray | None, place: Callable[[int], str]) -> None:
-        """An error where a component has no allowed option, and may not be absent; `place` says
-        where a row is from."""
+    def require_options(self, mask: np.ndarray | None, describe_row: Callable[[int], str]) -> None:
+        """Raises where a component has no allowed option and must have one; `describe_row` names a
+        row's source."""
         if mask is not None and self.config.on_empty == "raise":
-            refuse_choiceless(self.mask_form, mask, place)
+            refuse_choiceless(self.mask_form, mask, describe_row)
 
     def act(
         self, obs: Any, mask: Any = FROM_OBSERVATION, sample: bool = False, state: Any = None
@@ -120,7 +123,7 @@ class PolicyInference:
         return (action, after[0] if single else after) if self.state_size else action
 
     def read_state(self, state: Any, batch: tuple[int, ...]) -> np.ndarray:
-        """States [B, state_size] as a user gave them."""
+        """A user's states as [B, state_size]."""
         shape = (*batch, self.state_size)
         if state is None:
             return np.zeros(shape if batch else (1, *shape), np.float32)
@@ -142,8 +145,8 @@ class PolicyInference:
 
 
 class EpisodePolicy:
-    """A policy of evaluations. Draws and states go by an episode's number and step, so that an
-    environment that another episode takes over begins with an empty state."""
+    """A policy for evaluations. Draws and states are addressed by an episode's number and step, so
+    that each episode begins with an empty state in whichever environment."""
 
     def __init__(self, agent: PolicyInference, sample: bool) -> None:
         self.agent, self.sample = agent, sample
@@ -221,9 +224,46 @@ class TracedPolicy(nn.Module):
         before = torch.zeros(batch, 0) if state is None else state
         if self.sample:
             draws = (torch.zeros(batch, 0) if u is None else u for u in (uniform, normal))
-            chosen, real, after = self.distribution.sampled(obs, before, mask, *draws)
+            discrete, real, after = self.distribution.sampled(obs, before, mask, *draws)
         else:
-            chosen, real, after = self.distribution.greedy(obs, before, mask)
+            discrete, real, after = self.distribution.greedy(obs, before, mask)
         if self.agent.config.squash:  # as `PPOAgent.bounded`
             real = self.low + (self.high - self.low) * 0.5 * (real.tanh() + 1)
-        return (chosen, real, after) if self.state_size else (chosen, real)
+        return (discrete, real, after) if self.state_size else (discrete, real)
+
+
+# what some learning phases need of the policy that acted
+
+
+@torch.no_grad()
+def old_outputs(agent: Any, rows: torch.Tensor) -> torch.Tensor:
+    """The network's output for all rows of a phase, before it learns."""
+    chunks = rows.split(OUTPUT_ROWS)
+    return torch.cat([agent.online(agent.to_net(chunk))[0] for chunk in chunks])
+
+
+@torch.no_grad()
+def counterfactual_rows(agent: Any, rows: Tensors, normalize: bool) -> Tensors:
+    """Advantage Q(s, a) − bᵢ and log-probability of each component [rows, C] under the acting
+    policy, of a whole phase (Foerster et al., 2018)."""
+    batch = {name: value.to(agent.device) for name, value in rows.items()}
+    batch["obs"] = agent.to_net(batch["obs"])
+    heads, online = agent.distribution.heads, agent.online
+    first, mask = online.critic.layers[0], batch.get("mask")
+    hidden = first(agent.with_action(batch))
+    logits = online.policy(online.scaled(batch["obs"]))
+    weight = first.weight[:, batch["obs"].shape[1] :]
+    values = counterfactual.counterfactual_values(
+        heads, hidden, weight, batch["chosen"], online.critic.rest
+    )
+    baselines = counterfactual.baselines(heads, logits, values, mask)
+    advantage = counterfactual.advantages(online.critic.rest(hidden).squeeze(-1), baselines)
+    if normalize:
+        weight = batch["weight"][:, None].expand_as(advantage)
+        if mask is not None:
+            weight = weight * heads.present(mask)  # absent components have no advantage
+        weight = weight / weight.sum().clamp(min=1)
+        mean = (weight * advantage).sum()
+        deviation = (weight * (advantage - mean).square()).sum().sqrt()
+        advantage = (advantage - mean) / (deviation + 1e-8)
+    return {"advantage": advantage, "log_p": heads.log_prob(logits, batch["chosen"], mask)}

@@ -90,7 +90,7 @@ class PPO(AgentConfig):
     net: PolicyNet = field(default_factory=PolicyNet)
     """policy and value are two such networks"""
 
-    def parts(self, rows: int) -> int:
+    def minibatch_count(self, rows: int) -> int:
         """Minibatches of an epoch over `rows` steps."""
         return self.minibatches or max(1, rows // MINIBATCH)
 
@@ -107,7 +107,6 @@ class PPO(AgentConfig):
         """Refuses settings that do not fit the spaces, or rewards in components."""
         hidden, memory, heads = self.net.hidden, self.net.memory, self.net.attention
         counterfactual = self.baseline == "counterfactual"
-        bounds = [*actions.low, *actions.high]
         uneven = not hidden or len(set(hidden)) > 1 or hidden[0] % heads
         refusals = (
             (
@@ -135,21 +134,6 @@ class PPO(AgentConfig):
                 "absent.",
             ),
             (
-                self.squash and not actions.low,
-                "agent.squash",
-                "= true is for continuous actions, and this environment has none: leave it out.",
-            ),
-            (
-                self.squash and not all(map(isfinite, bounds)),
-                "agent.squash",
-                "= true needs bounded actions, and this environment's have no bounds.",
-            ),
-            (
-                self.squash and not all(map(lt, actions.low, actions.high)),
-                "agent.squash",
-                "= true needs room between the bounds, and one action has none.",
-            ),
-            (
                 counterfactual and (actions.low or not actions.sizes),
                 "agent.baseline",
                 "= counterfactual compares discrete alternatives, and this environment has "
@@ -167,9 +151,29 @@ class PPO(AgentConfig):
                 "= counterfactual needs vector observations: use value.",
             ),
         )
-        for refused, key, why in refusals:
+        for refused, key, why in (*refusals, *self.squash_refusals(actions)):
             if refused:
                 raise ConfigError(key, why)
+
+    def squash_refusals(self, actions: "PolicyActions") -> tuple[tuple[Any, str, str], ...]:
+        bounds = [*actions.low, *actions.high]
+        return (
+            (
+                self.squash and not actions.low,
+                "agent.squash",
+                "= true is for continuous actions, and this environment has none: leave it out.",
+            ),
+            (
+                self.squash and not all(map(isfinite, bounds)),
+                "agent.squash",
+                "= true needs bounded actions, and this environment's have no bounds.",
+            ),
+            (
+                self.squash and not all(map(lt, actions.low, actions.high)),
+                "agent.squash",
+                "= true needs room between the bounds, and one action has none.",
+            ),
+        )
 
     def check_run(self, run: "Run") -> None:
         super().check_run(run)
@@ -195,8 +199,8 @@ class PolicyOptimisation(Algorithm):
         fused="tenfold.algorithms.ppo_fused:FusedPPO",
         compiled="tenfold.algorithms.ppo:CompiledPPO",
         plain="tenfold.algorithms.ppo:PlainPPO",
-        cudagraph="tenfold.algorithms.ppo_cudagraph:GraphPPO",
-        resident="tenfold.algorithms.ppo_resident:ResidentPPO",
+        cudagraph="tenfold.algorithms.ppo_gpu:GraphPPO",
+        resident="tenfold.algorithms.ppo_gpu:ResidentPPO",
     )
     reads_masks = True
     on_policy = True
@@ -219,7 +223,7 @@ class PolicyOptimisation(Algorithm):
         return PPOLearner(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
-        """What an actor adds to a row."""
+        """Type and shape of the fields that an actor adds to a row."""
         from tenfold.core.spaces import policy_actions
 
         settings: Any = run.agent

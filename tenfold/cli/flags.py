@@ -1,5 +1,5 @@
-"""Settings as flags: one for each, help for those of the agent in question, suggestions for other
-libraries' names. Also arguments that several commands share, and tables in the terminal."""
+"""Settings as flags, with help for the agent in question and suggestions for other libraries'
+names; arguments that several commands share, and tables in the terminal."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
 from tenfold.config.notation import nearest, nested, show
-from tenfold.config.run import Run
+from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import MIGRATION_HINTS
@@ -35,8 +35,8 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_run(run: str | None) -> Path:
-    """The run named, or the latest: the one started last, or where that is gone or unknown the one
-    written to last."""
+    """The run named, or the latest: the one started last, or if that is gone the one written to
+    last."""
     from tenfold.runs.folder import is_seeds, runs_below
     from tenfold.runs.storage import RUNS, latest, resolve_latest
 
@@ -64,13 +64,20 @@ def whole_number_or_none(text: str | None, flag: str, least: int) -> int | None:
     return None if text is None else whole_number(text, flag, least)
 
 
+def refuse_empty(arguments: argparse.Namespace, **flags: str) -> None:
+    """Refuses an empty value of flags; each is given with what it names."""
+    for name, what in flags.items():
+        if getattr(arguments, name) == "":
+            raise UserError(f"--{name} is empty: name {what}, or leave it out.")
+
+
 def number_of_jobs(text: str | None) -> int:
-    """Of --jobs; 0: one a core."""
+    """The value of --jobs; 0: one per core."""
     return 0 if text is None else whole_number(text, "--jobs", 1, 1024)
 
 
 def print_table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    """Cells are text, whatever is in them, or Rich's own."""
+    """Prints a table; strings are escaped, Rich's renderables are not."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -86,13 +93,13 @@ ALL = "--help-all"
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one sentence that names the nearest flag."""
+    """argparse, with errors in one sentence that names the nearest flag."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message[:1].upper()}{message[1:]} (see {self.prog} --help).")
 
     def understand(self, argv: Sequence[str]) -> argparse.Namespace:
-        """`parse_args`, but with the right flag for one that is unknown."""
+        """`parse_args` with a suggestion for an unknown flag."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             known = [
@@ -101,9 +108,8 @@ class Parser(argparse.ArgumentParser):
             flag = unknown[0].split("=")[0]
             if not flag.startswith("-"):
                 raise UserError(f"{flag} was not expected here (see {self.prog} --help).")
-            raise UserError(
-                f"{flag} is not a flag of this command{meant_by(flag, known, run_in(argv))}."
-            )
+            suggestion = suggest_flag(flag, known, run_of_command(argv))
+            raise UserError(f"{flag} is not a flag of this command{suggestion}.")
         return arguments
 
     def deepest(self, args: Sequence[str]) -> argparse.ArgumentParser:
@@ -114,9 +120,8 @@ class Parser(argparse.ArgumentParser):
         return self
 
 
-def meant_by(flag: str, known: list[str], run: Run | None) -> str:
-    """What to write instead of an unknown flag: our name for it, first among the settings of the
-    run's agent."""
+def suggest_flag(flag: str, known: list[str], run: Run | None) -> str:
+    """A suggestion for an unknown flag, first among the settings of the run's agent."""
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
     mine, everyones = specs_for(run), specs_for(None)
     for specs in (mine, everyones):
@@ -133,9 +138,9 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     return nearest(flag, [one for one in known if one not in others])
 
 
-def run_in(argv: Sequence[str]) -> Run | None:
-    """The run that a command line means, by an agent's name, a preset or a file; None where it
-    names none."""
+def run_of_command(argv: Sequence[str]) -> Run | None:
+    """The run of a command line, given by an agent's name, a preset or a file; None if there is
+    none."""
     for word in argv:
         if not word.startswith("-") and word not in SETTINGS:
             try:
@@ -145,30 +150,12 @@ def run_in(argv: Sequence[str]) -> Run | None:
     return None
 
 
-def specs_for(run: Run | None) -> list[FieldSpec]:
-    """The settings of a run that trains this one's agent, with the agent's own defaults and words;
-    of any without one."""
-    if run is None:
-        return list(field_specs(Run))
-    of_agent = [
-        spec for spec in field_specs(type(run.agent), "agent.") if spec.path != "agent.name"
-    ]
-    return [
-        *of_agent,
-        *(
-            spec
-            for spec in field_specs(Run)
-            if spec.path == "agent.name" or not spec.path.startswith("agent.")
-        ),
-    ]
-
-
 def add_settings(
     parser: argparse.ArgumentParser, argv: Sequence[str], without: Iterable[str] = ()
 ) -> None:
-    """A flag for every setting of a run. Help shows those of the agent that `given` means,
-    `--help-all` every one."""
-    run, everything = run_in(argv), ALL in argv
+    """Adds a flag for every setting of a run. Help shows those of the agent in the command line,
+    `--help-all` all of them."""
+    run, everything = run_of_command(argv), ALL in argv
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
     of_run = {spec.path: spec for spec in specs_for(None if everything else run)}
     title = (
@@ -194,8 +181,8 @@ def add_settings(
 
 
 def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: bool = False) -> None:
-    """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help
-    tells what `run` has instead of the default."""
+    """Adds a flag for one setting. Its value stays text: `convert` checks it, as it does for YAML.
+    The help shows the value in `run` besides the default."""
     here = spec.default if run is None or hidden else reduce(getattr, spec.path.split("."), run)
     default_text = f"default {show(spec.default) or 'empty'}" + (
         f", here {show(here)}" if here != spec.default else ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import observe, search_command, ship, tools, train
+from tenfold.cli import results, search_command, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.domain import Command
@@ -39,17 +39,15 @@ def commands() -> dict[str, Command]:
         *search_command.COMMANDS,
         tools.EVAL,
         *of_domains,
-        observe.REPORT,
-        observe.WATCH,
-        *ship.COMMANDS,
+        *results.COMMANDS,
         *tools.COMMANDS,
     )
     return {command.name: command for command in everything}
 
 
 def parser(argv: Sequence[str] = ()) -> Parser:
-    """`given` is the command line: help shows what it is about. Where it begins with a command, the
-    flags of the others, of which there are a thousand, are not made."""
+    """The parser. With a command line that begins with a command, the flags of the other commands,
+    about a thousand, are not made."""
     top = Parser(
         prog="tenfold",
         description="Trains reinforcement-learning agents at the speed of the machine.",
@@ -67,7 +65,7 @@ def parser(argv: Sequence[str] = ()) -> Parser:
 
 
 def require_command(argv: Sequence[str]) -> None:
-    """Refuses a first word that is no command."""
+    """Refuses an unknown command."""
     first, known = argv[0] if argv else "--help", commands()
     if first in known or first in ("-h", "--help", "--version"):
         return
@@ -99,8 +97,8 @@ def run_command(arguments: Namespace) -> int:
 
 
 def find_modules_here() -> None:
-    """So that --env my_module:Mine-v0 finds my_module.py in this folder; last, so that it shadows
-    nothing."""
+    """Makes modules of the current folder importable, for --env my_module:Mine-v0; appended, so
+    that they shadow nothing."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -112,8 +110,8 @@ def find_modules_here() -> None:
 
 
 def refusal(error: OSError) -> str:
-    """What the system did not let us do, as a sentence; the error itself where that is no person's
-    affair."""
+    """An OSError as a sentence; raises it again if it is not about permissions, space or open
+    files."""
     if error.errno in TOO_MANY:
         return (
             "too many files are open at the same time, pipes and shared memory of processes among "

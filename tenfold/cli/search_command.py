@@ -1,15 +1,21 @@
-"""`tenfold sweep`: a search over settings, and its last words."""
+"""`tenfold sweep`: a search over settings, and its closing summary."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tenfold.cli.flags import add_settings, number_of_jobs, settings_given, whole_number
+from tenfold.cli.flags import (
+    add_settings,
+    number_of_jobs,
+    refuse_empty,
+    settings_given,
+    whole_number,
+)
 from tenfold.cli.train import seeds_named
 from tenfold.config.files import named
 from tenfold.core.domain import Command
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError
 
 EXAMPLES = """spaces: log(a,b) and range(a,b) of numbers, int(a,b) of whole ones, [a,b,c] of values;
 also inside a value that is written as a call: agent.lr=linear(log(1e-4,1e-2), 0, 50k)
@@ -83,10 +89,7 @@ def add_sweep(parsers: Any, argv: Sequence[str]) -> None:
 def sweep(arguments: argparse.Namespace) -> int:
     from tenfold.config.search import parse_search
 
-    if arguments.out == "":
-        raise UserError("--out is empty: name a folder, or leave it out.")
-    if arguments.storage == "":
-        raise UserError("--storage is empty: name a folder, or leave it out.")
+    refuse_empty(arguments, out="a folder", storage="a folder")
     where = {"local": "auto", "ray": "ray", None: None}.get(arguments.where, "")
     if where == "":
         raise ConfigError("--where", f"= {arguments.where} is not one of local, ray.")
@@ -124,7 +127,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 
 def finish_sweep(result: Any) -> int:
-    """The last words of a sweep."""
+    """The closing summary of a sweep."""
     from tenfold.runs.reporter import held_out_text, params_text, score_text
 
     rows, path = result.found["trials"], result.path

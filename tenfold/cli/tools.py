@@ -50,7 +50,8 @@ def add_eval(parsers: Any, argv: Sequence[str]) -> None:
 
 
 def meet_domain(argv: Sequence[str]) -> None:
-    """A run's environment may be of a domain beside the user, whose flags are then known too."""
+    """Loads the domain of the run's environment, which may be a user's module, so that its flags
+    are known."""
     if argv[:1] != ["eval"]:
         return
     from tenfold.runs.folder import RunFolder, is_run
@@ -88,7 +89,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def show_film(folder: Path, result: dict[str, Any], trust: bool) -> None:
-    """A film that was made in a run's folder is shown by its page, where there is one."""
+    """Rewrites the page of a run after a film was made in its folder."""
     from tenfold.runs.folder import RunFolder
     from tenfold.runs.report import write_report
 
@@ -115,8 +116,7 @@ def add_check(parsers: Any, argv: Sequence[str]) -> None:
 
 
 def own_pairs(name: str) -> str:
-    """Of `module:NAME` the module is imported, which registers its pairs; what is looked for is
-    NAME."""
+    """For `module:NAME` imports the module, which registers its pairs; returns NAME."""
     module, colon, inside = name.partition(":")
     if not colon:
         return name
@@ -230,13 +230,13 @@ def show_list(arguments: argparse.Namespace) -> int:
 
 
 def about_preset(path: Path) -> str:
-    """Its first line, where that is a comment, or its environment."""
+    """The preset's first line, if a comment, or its environment."""
     first = path.read_text().partition("\n")[0]
     return first.lstrip("# ") if first.startswith("#") else str(read_yaml(path).get("env"))
 
 
 def list_runs() -> None:
-    """Those below runs/, as eval and resume take them."""
+    """Lists the runs below runs/."""
     from tenfold.runs.folder import is_seeds, is_sweep, runs_below
     from tenfold.runs.seeds import describe_run, describe_seeds
     from tenfold.runs.storage import RUNS

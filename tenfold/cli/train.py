@@ -13,6 +13,7 @@ from tenfold.cli.flags import (
     add_trust,
     chosen_run,
     number_of_jobs,
+    refuse_empty,
     settings_given,
     whole_number_or_none,
 )
@@ -80,14 +81,6 @@ def add_train(parsers: Any, argv: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    add_init(train)
-    add_trust(train)
-    add_track(train)
-    add_callbacks(train)
-    add_settings(train, argv)
-
-
-def add_init(train: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--init",
         metavar="RUN",
@@ -100,6 +93,10 @@ def add_init(train: argparse.ArgumentParser) -> None:
         metavar="last|best|STEP",
         help="which checkpoint of --init (last)",
     )
+    add_trust(train)
+    add_track(train)
+    add_callbacks(train)
+    add_settings(train, argv)
 
 
 def train(arguments: argparse.Namespace) -> int:
@@ -108,8 +105,7 @@ def train(arguments: argparse.Namespace) -> int:
         raise UserError(
             "--seed and --seeds exclude each other: give one seed, or say which several."
         )
-    if arguments.out == "":
-        raise UserError("--out is empty: name a folder, or leave it out.")
+    refuse_empty(arguments, out="a folder", init="a run's folder or archive")
     if arguments.seeds is None and arguments.jobs is not None:
         raise UserError(
             "--jobs says how many seeds are trained at the same time: give --seeds as well."
@@ -119,8 +115,6 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.init is None and (arguments.checkpoint != "last" or arguments.trust):
         flag = "--trust" if arguments.trust else "--checkpoint"
         raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
-    if arguments.init == "":
-        raise UserError("--init is empty: name a run's folder or archive, or leave it out.")
     run, jobs = named(arguments.what, settings), number_of_jobs(arguments.jobs)
     from tenfold.runs.folder import run_name
 
@@ -167,14 +161,15 @@ def add_track(parser: argparse.ArgumentParser) -> None:
 
 
 def callbacks_of(arguments: argparse.Namespace) -> list[Any]:
-    """The user's own, then trackers, which see what those add to a row."""
-    from tenfold.training.tracking import trackers_named
+    """The user's callbacks, then trackers, which see the numbers that those add to a row."""
+    from tenfold.training.callbacks import trackers_named
 
     return [*callbacks_named(arguments.callbacks), *trackers_named(arguments.track)]
 
 
 def callbacks_named(names: Sequence[str]) -> list[Any]:
-    """An object of each class, with arguments in call notation: my_module:Patience(patience=5)."""
+    """An instance of each class, with arguments in call notation:
+    my_module:Patience(patience=5)."""
     from tenfold.config.notation import parse_call
     from tenfold.core.registry import own
     from tenfold.envs.arguments import parse_value
@@ -315,7 +310,7 @@ def finish_seeds(result: Any) -> int:
     members = result.summary["seeds"] if len(result.summary["seeds"]) <= LISTED else {}
     for seed, member in members.items():
         numbers = ", ".join(
-            f"{name.replace('_', ' ')} {reporter.numbers[name].told(value)}"
+            f"{name.replace('_', ' ')} {reporter.numbers[name].text(value)}"
             for name, value in member.items()
             if name != "step" and value is not None
         )
@@ -333,7 +328,7 @@ def finish_seeds(result: Any) -> int:
 
 
 def stopped(saved: dict[str, int]) -> str:
-    """Of several runs: where each goes on, those that have been saved."""
+    """A sentence about the last checkpoints of several stopped runs."""
     if not saved:
         return "Stopped before anything was saved."
     if len(saved) <= NAMED:

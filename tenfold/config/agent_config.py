@@ -1,11 +1,11 @@
-"""What the settings of every algorithm have in common; and settings one by one, for flags, help and
-an answer to a word that is none of them.
+"""The common settings of all algorithms; the list of all settings for flags and help, and
+suggestions for unknown names.
 
 No torch here, so that help and errors appear at once.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -32,8 +32,8 @@ EVALUATION_SHARE = 1 / 25
 
 @dataclass(frozen=True)
 class AgentConfig(Config):
-    """The settings of an algorithm. Those of one's own derive from it: a field for each setting,
-    the string under it is its help text.
+    """The settings of an algorithm. Your own derive from it: a field for each setting, the string
+    under it is its help text.
 
         class Settings(ten.AgentConfig):
             lr: ten.Schedule = 1e-3
@@ -84,7 +84,7 @@ class AgentConfig(Config):
 
     @classmethod
     def converted(cls, value: Any, key: str) -> "AgentConfig":  # type: ignore[override]
-        """Those of the algorithm that `name` says."""
+        """The settings of the algorithm that `name` says."""
         if isinstance(value, cls):
             kind = cls.kind(value.name, key)
             if type(value) is not kind:
@@ -110,7 +110,7 @@ class AgentConfig(Config):
 
     @classmethod
     def refuse_others(cls, value: Mapping[str, Any], name: str, key: str) -> None:
-        """Refuses a setting of another algorithm, and says whose it is."""
+        """Refuses a setting of another algorithm, and names its owner."""
         for raw, value_given in value.items():
             word = str(raw).replace("-", "_")
             owners = [other for other, those in cls.kinds().items() if word in hints(those)]
@@ -131,24 +131,23 @@ class AgentConfig(Config):
             )
 
     def check_change(self, before: Any) -> None:
-        """Rules for a run that goes on with these settings and was saved with those `before`;
-        raises ConfigError."""
+        """Checks these settings against those `before`, which a run was saved with; raises
+        ConfigError."""
 
     @property
     def evaluation_share(self) -> float:
-        """Steps of evaluations to a step of training that take about a tenth of a run's time: an
-        evaluation steps few environments, in Python, and training may be one compiled call."""
+        """Evaluation steps per training step that take about a tenth of a run's time: an evaluation
+        steps few environments, in Python, while training may be one compiled call."""
         return EVALUATION_SHARE
 
     def first_update(self, run: "Run") -> tuple[int, str] | None:
-        """The environment step of the first update, and what has to come before it; None where
-        nobody knows."""
+        """The environment step of the first update, and its condition in words; None if unknown."""
         return None
 
 
 @dataclass(frozen=True)
 class AgentDefault(DerivedDefault):
-    """A default of a run's setting that the algorithm may set (`run_defaults`)."""
+    """A default of a run's setting that the algorithm may override (`run_defaults`)."""
 
     setting: str
     otherwise: Any
@@ -191,12 +190,12 @@ def field_specs(cls: type[Config], prefix: str = "") -> Iterator[FieldSpec]:
         elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
             yield from field_specs(hint, f"{prefix}{f.name}.")
         else:
-            yield FieldSpec(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            yield FieldSpec(prefix + f.name, hint, default, docs(cls).get(f.name, ""))
 
 
 def agent_field_specs(prefix: str) -> Iterator[FieldSpec]:
-    """The settings of all algorithms, each once; the help says whose it is, where it is not
-    everyone's."""
+    """The settings of all algorithms, each once; the help names the algorithms that have it."""
     groups = AgentConfig.kinds()
     by_path: dict[str, dict[str, FieldSpec]] = {}
     for name, group in groups.items():
@@ -221,12 +220,8 @@ def agent_field_specs(prefix: str) -> Iterator[FieldSpec]:
         yield FieldSpec(path, first.hint, first.default, f"{whose}{first.help}{other}")
 
 
-def default_of(f: Field[Any]) -> Any:
-    return f.default_factory() if f.default_factory is not MISSING else f.default
-
-
 def suggest_setting(cls: type[Config], word: str) -> str:
-    """Which setting a word means that is none here."""
+    """A suggestion for an unknown setting."""
     if alias := alias_here(cls, word):
         return alias
     if word in SETTINGS_OF_ALIAS:  # one of another group, or of another agent
@@ -242,8 +237,8 @@ def alias_here(cls: type[Config], word: str) -> str:
 
 
 def alias_of(specs: Mapping[str, FieldSpec], word: str) -> str:
-    """Our name for another library's word, with what it means; "" if no field is that. The keys of
-    `specs` are what a person writes."""
+    """Our name for another library's word, with its help; "" if there is none. The keys of `specs`
+    are the names as users write them."""
     answers = []
     for ours in SETTINGS_OF_ALIAS.get(word, ()):
         example = f", such as {EXAMPLE_VALUES[ours]}" if ours in EXAMPLE_VALUES else ""
@@ -256,13 +251,13 @@ def alias_of(specs: Mapping[str, FieldSpec], word: str) -> str:
 
 
 def meaning_of(specs: Mapping[str, FieldSpec], word: str) -> str:
-    """What to write for another library's word, or for the last part of one of our names."""
+    """Our name for another library's word, or for the last part of one of our names."""
     same = [written for written, spec in specs.items() if spec.path.split(".")[-1] == word]
     return alias_of(specs, word) or (f": write {' or '.join(same)}" if same else "")
 
 
 def misspelled_alias(specs: Mapping[str, FieldSpec], word: str) -> str:
-    """The same where a word is nearly another library's, and no setting of ours is nearer."""
+    """The same for a word that is nearly another library's, and not nearer to a setting of ours."""
     ours = {spec.path.split(".")[-1] for spec in specs.values()}
     close = get_close_matches(word, sorted(ours | SETTINGS_OF_ALIAS.keys()), 1, 0.8)
     answer = alias_of(specs, close[0]) if close else ""
@@ -270,13 +265,13 @@ def misspelled_alias(specs: Mapping[str, FieldSpec], word: str) -> str:
 
 
 def unit_of(ours: str, word: str) -> str:
-    """Where a number of theirs would mean something else here."""
+    """A note where the other library's number has another unit."""
     unit = UNITS.get((ours, UNIT_OF.get(word, word)), "")
     return f"; {unit}" if unit else ""
 
 
 def nearest_setting(cls: type[Config], name: str) -> str:
-    """The nearest key here or in a group below, with what it accepts."""
+    """The nearest setting here or in a nested group, with the values it accepts."""
     specs = {spec.path.split(".")[-1]: spec for spec in field_specs(cls)} | {
         spec.path: spec for spec in field_specs(cls)
     }

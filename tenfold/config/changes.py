@@ -1,5 +1,4 @@
-"""Which settings of a run can change on resume: those that do not change the meaning of its saved
-state.
+"""Settings that can change on resume: those that do not change the meaning of the saved state.
 
 No torch here, so that help and errors appear at once.
 """
@@ -46,8 +45,8 @@ STATE_HOLDERS = ("where", "ahead", "on_death", "engine", "stack", "verify", "dev
 
 
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
-    """The run as it goes on with other settings, nested or by dotted names; one that cannot change
-    is refused by its name."""
+    """The run with changed settings, nested or by dotted names; refuses settings that cannot change
+    on resume."""
     change = nested(change)
     for path in dotted(change):
         if path not in CHANGEABLE:
@@ -76,7 +75,7 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
 
 
 def require_same_networks(new: Run, before: Run) -> None:
-    """Refuses a value of a changeable setting that makes other networks than those saved."""
+    """Refuses a change that needs other networks than those saved."""
     if new.agent.name != before.agent.name:
         return  # which is refused by its name
     try:
@@ -88,8 +87,8 @@ def require_same_networks(new: Run, before: Run) -> None:
 def new_end(
     run: Run, steps: Any, more: Any, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The steps of a run that goes on, as a change of settings: `steps` in all, or `more` than it
-    was meant to have."""
+    """The new end of a resumed run as a change of settings: `steps` in all, or `more` than
+    before."""
     if more is None:
         return {} if steps is None else {"steps": steps}
     if steps is not None or "steps" in (settings or {}):
@@ -100,14 +99,13 @@ def new_end(
 
 
 def ending_lr(run: Run) -> Linear | Exponential | None:
-    """The learning rate, where the agent has one that changes up to a step and then no more."""
+    """The learning rate, if it is a schedule that ends at a step."""
     lr = getattr(run.agent, "lr", None)
     return lr if isinstance(lr, Linear | Exponential) else None
 
 
 def idle_from(run: Run) -> int | None:
-    """The step from which on nothing is learned before the run ends, since the learning rate is
-    0."""
+    """The step from which the learning rate is 0 before the run ends."""
     lr = ending_lr(run)
     return lr.steps if lr and lr.end == 0 and lr.steps < run.steps else None
 
@@ -122,7 +120,7 @@ def advice(run: Run) -> list[str]:
 
 
 def named_in_main(run: Run) -> str:
-    """A sentence about classes and functions that only the program has that runs now."""
+    """A note about classes and functions that are defined in `__main__`."""
     settings = dotted(to_mapping(run))
     values = {name: str(value) for name, value in settings.items()}
     in_main = [f"{name} = {value}" for name, value in values.items() if "__main__:" in value]
@@ -135,8 +133,8 @@ def named_in_main(run: Run) -> str:
 
 
 def cut_short(run: Run) -> str:
-    """A sentence where a run ends before the schedule of its learning rate does: most often a
-    preset with fewer steps."""
+    """A note if a run ends before the schedule of its learning rate: most often a preset with fewer
+    steps."""
     lr = ending_lr(run)
     if lr is None or lr.steps <= run.steps:
         return ""
@@ -146,8 +144,7 @@ def cut_short(run: Run) -> str:
 
 
 def unused_layers(run: Run) -> str:
-    """A sentence where widths of layers are set beside a network of one's own, which takes their
-    place."""
+    """A note if layer widths are set together with a custom network, which ignores them."""
     net: Any = getattr(run.agent, "net", None)
     if not getattr(net, "module", "") or net.hidden == type(net).hidden:
         return ""
@@ -155,7 +152,7 @@ def unused_layers(run: Run) -> str:
 
 
 def never_learns(run: Run) -> str:
-    """A sentence where a run ends before it learns for the first time."""
+    """A note if a run ends before its first update."""
     first = run.agent.first_update(run)
     if first is None or run.steps >= first[0]:
         return ""
@@ -163,8 +160,7 @@ def never_learns(run: Run) -> str:
 
 
 def constant_from(before: Run, run: Run) -> str:
-    """A sentence where a run goes on, further than it was meant to, with what its learning rate's
-    schedule ended at."""
+    """A note if a resumed run goes beyond the end of its learning rate's schedule."""
     lr = ending_lr(run)
     if lr is None or run.steps <= max(before.steps, lr.steps) or lr != ending_lr(before):
         return ""
@@ -175,8 +171,8 @@ def constant_from(before: Run, run: Run) -> str:
 
 
 def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[str]]:
-    """What differs from the settings a checkpoint was saved with, as old and new value; refused
-    where that cannot be."""
+    """Differences from the settings that a checkpoint was saved with, as old and new value; refuses
+    those that cannot change."""
     # a setting that was not there yet has its default
     require_same_networks(run, Run.of(before))
     now, before, changed = to_mapping(run), to_mapping(Run.of(before)), {}

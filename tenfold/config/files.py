@@ -1,4 +1,4 @@
-"""Runs by name: presets, agents, YAML files, and whose settings may have modules imported.
+"""Runs by name: presets, agents, YAML files; and which settings may import user modules.
 
 Modules that settings name (`my_module:MyNet`) are imported, and so run, when the run is opened.
 That is done for folders that this user wrote the settings of, and for no others unless the user
@@ -30,7 +30,7 @@ from tenfold.core.registry import OWN, domains
 
 
 def preset_folders() -> set[Path]:
-    """Those of the package, and of domains that are installed beside it."""
+    """The folders of presets: of the package, and of installed domains."""
     package = Path(__file__).parent.parent
     homes = {Path(inspect.getfile(type(domain))).parent for domain in domains()}
     return {
@@ -74,7 +74,7 @@ ENV_ID = re.compile(r".+-v\d+(\(.*\))?")
 
 
 def unknown(what: str) -> str:
-    """What to write instead of an unknown name."""
+    """An error message for an unknown name."""
     if ENV_ID.fullmatch(what):
         return (
             f"{what} is an environment: say who learns in it, such as `tenfold train dqn --env "
@@ -109,7 +109,7 @@ def changed(run: Run, change: dict[str, Any]) -> Run:
 
 
 def without_other_agent(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those of their agent, where `change` names another: it has its own."""
+    """Settings without those of their agent, if `change` names another agent."""
     agent, new_agent = base.get("agent"), change.get("agent")
     if (
         not isinstance(agent, Mapping)
@@ -138,8 +138,8 @@ SECTIONS: dict[str, Callable[[Run], bool]] = {
 
 
 def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a file with those of its sections that hold for a run with `change`: what is
-    good for one environment on a CPU is not for thousands on a GPU."""
+    """The settings of a file with those of its sections that apply to a run with `change`: settings
+    for one environment on a CPU differ from those for thousands on a GPU."""
     settings = {name: value for name, value in base.items() if name not in SECTIONS}
     for name, holds in SECTIONS.items():
         if section := base.get(name):
@@ -150,8 +150,8 @@ def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a file without those that `change` says by their other name: of the run
-    instead of the agent, or of the agent instead of the run."""
+    """The settings of a file without those that `change` sets at their other place: on the run
+    instead of the agent, or the reverse."""
 
     def has(settings: Any, name: str) -> bool:
         return isinstance(settings, Mapping) and bool({name, name.replace("_", "-")} & {*settings})
@@ -197,8 +197,8 @@ def modules_in(settings: Any) -> Iterator[str]:
 
 
 def modules_of(env: Any) -> Iterator[str]:
-    """Those of an environment's name. Gymnasium imports whatever stands before a colon, also what
-    is no name in Python."""
+    """The modules of an environment's name. Gymnasium imports whatever stands before a colon, even
+    if it is no identifier."""
     if not isinstance(env, str):
         return
     name = env.partition("(")[0]
@@ -209,7 +209,7 @@ def modules_of(env: Any) -> Iterator[str]:
 
 
 def user_key() -> bytes:
-    """This user's secret, made when it is first needed; empty where it cannot be kept."""
+    """This user's secret key, created when first needed; empty if it cannot be stored."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(home) / "tenfold" / "key"
     try:
@@ -231,7 +231,7 @@ def mark_of(*modules: str) -> str:
 
 
 def marks_in(folder: Path) -> list[str]:
-    """As they stand there, whoever wrote them."""
+    """The marks in a folder, not verified."""
     try:
         return (folder / MARK).read_text().split()
     except (OSError, ValueError):
@@ -239,7 +239,7 @@ def marks_in(folder: Path) -> list[str]:
 
 
 def distrusted(folder: Path, modules: set[str]) -> list[str]:
-    """Those that this user has not marked."""
+    """The modules that this user has not marked."""
     marks = marks_in(folder)
 
     def is_marked(*names: str) -> bool:
@@ -254,7 +254,7 @@ def distrusted(folder: Path, modules: set[str]) -> list[str]:
 
 
 def require_trust(folder: Path, settings: Any, trust: Trust) -> None:
-    """Refuses to import what somebody else's settings name."""
+    """Refuses to import modules that somebody else's settings name."""
     if trust is True:
         return
     modules = set(modules_in(settings)) - (trust or frozenset())
@@ -269,7 +269,7 @@ def require_trust(folder: Path, settings: Any, trust: Trust) -> None:
 
 
 def clusters_in(settings: Any) -> Iterator[str]:
-    """Ray clusters in settings, as marks name them: whoever joins one runs what it sends."""
+    """Ray clusters in settings, as marks name them: joining one runs its code."""
     if isinstance(settings, Mapping) and settings.get("address") not in (None, "", "auto"):
         yield f"ray {settings['address']}"
 
@@ -277,8 +277,8 @@ def clusters_in(settings: Any) -> Iterator[str]:
 def require_trusted_cluster(
     folder: Path, run: Any, trust: Trust, change: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuses to join a cluster that somebody else's settings name; an address among what the user
-    wants to `change` is the user's own."""
+    """Refuses to join a cluster that somebody else's settings name; an address in `change` is the
+    user's own."""
     if trust is True or run.where != "ray" or "address" in (change or {}):
         return
     if unmarked := distrusted(folder, set(clusters_in({"address": run.address}))):
@@ -290,8 +290,7 @@ def require_trusted_cluster(
 
 
 def require_trusted_file(file: Path, settings: Any) -> None:
-    """The same of a YAML file that is trained from, where it lies in a folder of runs; others are
-    the user's own."""
+    """`require_trust` for a YAML file in a folder of runs; other files are the user's own."""
     folder = file.parent
     if not any((folder / name).exists() for name in OF_FOLDERS):
         return

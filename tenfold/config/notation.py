@@ -1,5 +1,5 @@
-"""Settings as text and as nested mappings: numbers as people write them, calls, YAML files, dotted
-names, and words that are nearly right."""
+"""Settings as text and as nested mappings: numbers, calls, YAML files, dotted names, and
+suggestions for misspelled names."""
 
 import math
 import re
@@ -20,7 +20,7 @@ CLOSING = {"(": ")", "[": "]"}
 
 
 def balanced(text: str) -> bool:
-    """Whether every bracket is closed by its own kind, and none that was not opened."""
+    """Whether brackets are balanced."""
     awaited: list[str] = []
     for letter in text:
         if letter in CLOSING:
@@ -31,8 +31,7 @@ def balanced(text: str) -> bool:
 
 
 def parse_list(text: str) -> list[str] | None:
-    """`64, 64`, in brackets or without, as a list of its parts; None where the text is none: a
-    bracket is missing, or a number between two commas."""
+    """`64, 64`, with or without brackets, as a list; None if the text is no list."""
     inside = text.strip()
     if inside[:1] in CLOSING and inside[-1:] == CLOSING[inside[0]]:
         inside = inside[1:-1].strip()
@@ -64,7 +63,7 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
 
 
 def with_arguments(text: str, more: Mapping[str, Any]) -> str:
-    """A call with further named arguments."""
+    """A call with additional named arguments."""
     if not more:
         return text
     name, positional, named = parse_call(text)
@@ -106,7 +105,7 @@ def parse_number(text: str) -> int | float | None:
 
 
 def show(value: Any) -> str:
-    """A value as a person would type it."""
+    """A value as a user would write it."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple):
@@ -117,8 +116,7 @@ def show(value: Any) -> str:
 
 
 def nearest(word: object, known: tuple[object, ...] | list[str], most: int = 1) -> str:
-    """The names that a word is nearly, `most` of them at the most; the one that it is but for
-    capitals stands alone."""
+    """A suggestion of at most `most` similar names; an exact match up to case stands alone."""
     spelled = {str(candidate).lower().lstrip("-"): str(candidate) for candidate in known}
     meant = str(word).lower().lstrip("-")
     matches = [meant] if meant in spelled else get_close_matches(meant, spelled, most, 0.6)
@@ -142,7 +140,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted names ("agent.lr") as groups within groups."""
+    """Settings by dotted names ("agent.lr") as nested groups."""
     groups_of_settings: dict[str, Any] = {}
     for path, value in settings.items():
         *groups, name = str(path).split(".")

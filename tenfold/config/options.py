@@ -62,8 +62,8 @@ class Exponential(Option):
 
 @dataclass(frozen=True)
 class Custom(Option):
-    """A function of one's own, of the step and these numbers: `my_module:my_schedule(0.1, 10k)` is
-    `my_schedule(step, 0.1, 10000.0)`. Its module is imported when it is first asked."""
+    """A user's function of the step and these numbers: `my_module:my_schedule(0.1, 10k)` is
+    `my_schedule(step, 0.1, 10000.0)`. Its module is imported on first use."""
 
     from_module: ClassVar[bool] = True
 
@@ -128,9 +128,8 @@ def exceeds(schedule: Schedule, limit: float) -> bool:
 
 
 def custom_schedule(config: Config, prefix: str = "agent.") -> str:
-    """The dotted name of the first setting that is a schedule of one's own, which only Python can
-    ask; "" where there is none. It is asked once, so that a wrong one is refused before a run
-    begins."""
+    """The dotted name of the first setting that is a custom schedule, which only Python can
+    evaluate; "" without one. It is evaluated once, so that errors appear before a run begins."""
     for f in fields(config):
         value = getattr(config, f.name)
         if isinstance(value, Custom):
@@ -147,7 +146,7 @@ def custom_schedule(config: Config, prefix: str = "agent.") -> str:
 
 @dataclass(frozen=True)
 class Net(Config):
-    """The network between an observation and what is said of it."""
+    """The network between an observation and its outputs."""
 
     encoder: Literal["auto", "mlp", "nature", "small", "graph"] = "auto"
     """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small
@@ -246,9 +245,9 @@ class Prioritized(Option):
 
 
 class OffPolicyConfig:
-    """What holds between the settings of a replay memory: `capacity` rows, batches of `batch_size`
-    x `accumulate` of them, returns of `n_step` steps, `frames` of an observation. Stands before
-    AgentConfig among the bases of a class that has these fields."""
+    """Checks of replay settings: `capacity` rows, batches of `batch_size` x `accumulate` rows,
+    returns of `n_step` steps, `frames` per observation. Comes before AgentConfig among the bases of
+    a class that has these fields."""
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
     # steps of evaluations in a tenth of the time of an update
@@ -290,13 +289,13 @@ class OffPolicyConfig:
 
     @property
     def priorities(self: Any) -> Prioritized | None:
-        """How transitions are preferred; None: all alike."""
+        """The prioritisation of replay; None: uniform."""
         return self.replay if isinstance(self.replay, Prioritized) else None
 
 
 @dataclass(frozen=True)
 class ActorCriticNet(Net):
-    """The network of a policy, and that of each critic, which reads the action as well."""
+    """The network of a policy, and that of each critic, which also takes the action."""
 
     hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (256, 256)
     """widths of the fully connected layers, after the convolutions if there are any"""
@@ -304,7 +303,7 @@ class ActorCriticNet(Net):
 
 @dataclass(frozen=True)
 class ActorCriticConfig(OffPolicyConfig):
-    """The settings that sac and td3 have in common."""
+    """The common settings of sac and td3."""
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"env": "Pendulum-v1", "eval_every": 10_000}

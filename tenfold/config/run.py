@@ -1,4 +1,4 @@
-"""The settings of a run, with their meaning; those of its algorithm are in the algorithm's folder.
+"""The settings of a run; those of its algorithm are with the algorithm.
 
 No torch here, so that help and errors appear at once.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
-from tenfold.config.agent_config import AgentConfig, AgentDefault
+from tenfold.config.agent_config import AgentConfig, AgentDefault, FieldSpec, field_specs
 from tenfold.config.notation import show, with_arguments
 from tenfold.config.schema import (
     Config,
@@ -30,17 +30,13 @@ LEAST_EVALUATION = 1_000
 
 
 def agent_default(setting: str, otherwise: Any) -> Any:
-    """A default that the algorithm may set."""
+    """A default that the algorithm may override."""
     return field(default=AgentDefault(setting, otherwise))
 
 
 def engine_names() -> list[str]:
-    """Of the engines of all algorithms."""
+    """The names of all algorithms' engines."""
     return ["auto", *dict.fromkeys(name for one in algorithms().values() for name in one.engines)]
-
-
-def usual_agent() -> AgentConfig:
-    return AgentConfig.kind(AgentConfig.usual)()
 
 
 # settings of the run that are the agent's own where it has one of this name
@@ -75,7 +71,7 @@ class Run(Config):
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)";
     "my_module:MyEnv-v0" imports my_module first. From Python also a function that makes an
     environment, or one environment as an object"""
-    agent: AgentConfig = field(default_factory=usual_agent)
+    agent: AgentConfig = field(default_factory=lambda: AgentConfig.kind(AgentConfig.usual)())
     """the agent's settings"""
     steps: Count = agent_default("steps", 50_000)
     """environment steps in all"""
@@ -169,19 +165,19 @@ class Run(Config):
 
     @property
     def steps_ahead(self) -> int:
-        """`ahead`, also where nothing is said of it."""
+        """`ahead`, or its default."""
         usual = {"processes": AHEAD, "ray": AHEAD_ON_RAY}.get(self.where, 0)
         return usual if self.ahead is None else self.ahead
 
     @property
     def evaluation_episodes(self) -> int:
-        """`eval_episodes`, also where nothing is said of it."""
+        """`eval_episodes`, or its default."""
         return self.eval_episodes or USUAL_EPISODES
 
     @property
     def evaluation_steps(self) -> int | None:
-        """`eval_steps`, also where nothing is said of it; None: whatever the episodes take. It
-        follows from the settings alone, never from a clock, so that a run can be repeated."""
+        """`eval_steps`, or its default; None: no limit. It follows from the settings alone, never
+        from a clock, so that runs are reproducible."""
         if self.eval_steps or self.eval_episodes:
             return self.eval_steps
         between = min(self.eval_every, self.steps)
@@ -189,14 +185,15 @@ class Run(Config):
 
     @property
     def world(self) -> str:
-        """The environment with what is set of its steps, as arguments of its name."""
+        """The environment's name with its step settings as arguments."""
         repeat = self.action_repeat if self.action_repeat > 1 else None
         arguments = {"action_repeat": repeat, "max_episode_steps": self.max_episode_steps}
         return with_arguments(self.env, {k: v for k, v in arguments.items() if v is not None})
 
     @property
     def stacked(self) -> int:
-        """Frames that environments put together; an agent with `frames` of its own does so."""
+        """Frames stacked by the environments; an agent with `frames` of its own stacks them
+        itself."""
         agent_fields = {setting.name for setting in fields(self.agent)}
         return 1 if "frames" in agent_fields else self.frames or 1
 
@@ -206,7 +203,7 @@ class Run(Config):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of the members."""
+        """The seeds of the members."""
         return tuple(range(self.seed, self.seed + self.members))
 
     def __post_init__(self) -> None:
@@ -253,7 +250,7 @@ class Run(Config):
 
 
 def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
-    """Of what is said of a run and otherwise of its agent."""
+    """Refuses different values of a setting of the run and the same setting of its agent."""
     agent: Any = mapping.get("agent")
     for name in AGENTS_OWN if isinstance(agent, Mapping) else ():
         dashed = name.replace("_", "-")
@@ -267,7 +264,7 @@ def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
 
 
 def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the settings of former versions, which their run folders name."""
+    """The settings without those of earlier versions."""
     for name, (usual, why) in REMOVED.items():
         if mapping.get(name, usual) != usual:
             raise ConfigError(
@@ -279,7 +276,7 @@ def without_removed(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tell_agent(run: "Run") -> None:
-    """What is the agent's own is kept there alone."""
+    """Moves settings that are the agent's own to the agent."""
     for name in AGENTS_OWN:
         value = getattr(run, name)
         if value is not None and name in {setting.name for setting in fields(run.agent)}:
@@ -288,8 +285,7 @@ def tell_agent(run: "Run") -> None:
 
 
 def check_wrappers(run: "Run") -> None:
-    """Refuses those that the agent cannot have, and those
-    that the environment's name says too."""
+    """Refuses wrappers that the agent does not support, or that the environment's name sets too."""
     _ = run.world
     wrappers = {name: getattr(run, name) for name, usual in USUAL.items()}
     wrappers = {name: value for name, value in wrappers.items() if value != USUAL[name]}
@@ -304,3 +300,16 @@ def check_wrappers(run: "Run") -> None:
         raise ConfigError(
             "normalize_obs", f"= true is not for agent {run.agent.name}: leave it out."
         )
+
+
+def specs_for(run: Run | None) -> list[FieldSpec]:
+    """The settings of a run with this one's agent, with the agent's own defaults and help; of any
+    agent without a run."""
+    specs = list(field_specs(Run))
+    if run is None:
+        return specs
+    of_agent = field_specs(type(run.agent), "agent.")
+    return [
+        *(spec for spec in of_agent if spec.path != "agent.name"),
+        *(s for s in specs if s.path == "agent.name" or not s.path.startswith("agent.")),
+    ]

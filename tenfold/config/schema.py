@@ -1,9 +1,8 @@
 """Frozen dataclasses <-> YAML <-> flags, through ONE conversion.
 
-A setting is a field; the string under it is its help text. A value reaches a field from Python, a
-YAML file or a flag, and `convert` is the only code that judges it, so all three are refused with
-the same sentence. Choices with parameters are small dataclasses (`Option`), written as calls:
-`polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
+A setting is a field; the string under it is its help text. Values from Python, YAML and flags go
+all through `convert`, so all are refused with the same sentence. Choices with parameters are small
+dataclasses (`Option`), written as calls: `polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
 """
 
 import ast
@@ -57,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Names that are known only when a value is judged."""
+    """Names that are resolved when a value is checked."""
 
     names: Callable[[], list[str]]
 
@@ -74,7 +73,7 @@ NotNegative = Annotated[float, Limits(0)]
 
 
 class DerivedDefault:
-    """A default that other settings decide, when the settings are made."""
+    """A default that depends on other settings."""
 
     def of(self, config: "Config") -> Any:
         raise NotImplementedError
@@ -83,8 +82,8 @@ class DerivedDefault:
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Config:
-    """A group of settings. Every value is converted and judged on construction, wherever it came
-    from. A class that derives from it is a frozen dataclass, with or without the decorator."""
+    """A group of settings. Every value is converted and checked on construction, whatever its
+    source. A derived class is a frozen dataclass, with or without the decorator."""
 
     def __new__(cls, *positional: Any, **named: Any) -> Self:
         """Refuses a keyword that is no field, before the dataclass's own TypeError does, and says
@@ -111,12 +110,12 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Rules that hold between settings; raises ConfigError."""
+        """Checks settings against each other; raises ConfigError."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
-        """Built from a mapping (a YAML file, flags); an unknown key is an error that names the
-        nearest one."""
+        """Builds the settings from a mapping (YAML, flags); an unknown key raises an error that
+        names the nearest one."""
         values = {str(raw).replace("-", "_"): value for raw, value in mapping.items()}
         if len(values) < len(mapping):
             names = [str(raw).replace("-", "_") for raw in mapping]
@@ -126,7 +125,7 @@ class Config:
 
     @classmethod
     def converted(cls, value: Any, key: str) -> Self:
-        """A value of the setting `key`, which is such a group."""
+        """Converts the value of the setting `key`, which is such a group."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
@@ -139,8 +138,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Option(Config):
-    """A choice with parameters. Its notation is its lower-case class name, called:
-    `hard(every=500)`."""
+    """A choice with parameters, written as a call of its lower-case name: `hard(every=500)`."""
 
     from_module: ClassVar[bool] = False  # its notation is a function's name instead, module:name
 
@@ -152,7 +150,7 @@ class Option(Config):
 
     @classmethod
     def called(cls, word: str, positional: list[str], named: dict[str, str]) -> Self:
-        """Made of the call `word(positional, named)`."""
+        """Builds the option from the call `word(positional, named)`."""
         names = [f.name for f in fields(cls)]
         if len(positional) > len(names):
             raise ConfigError(
@@ -177,7 +175,7 @@ class Option(Config):
 
 @cache
 def hints(cls: type) -> dict[str, Any]:
-    """Types of the fields, by their names."""
+    """Types of the fields by name."""
     if "__dataclass_fields__" not in vars(cls):
         dataclass(frozen=True)(cls)
     types_by_name = get_type_hints(cls, include_extras=True)
@@ -300,8 +298,8 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
 
 
 def importable(thing: Any, key: str) -> str:
-    """The name of a function or a class, module:name, by which other processes find it too. In
-    `__main__` those find it that run the same program."""
+    """The name of a function or class as module:name, which other processes can import. One in
+    `__main__` is found by processes that run the same program."""
     module = getattr(thing, "__module__", "")
     name = f"{module}:{getattr(thing, '__qualname__', '')}"
     if not OWN.fullmatch(name) or own(name) is not thing:
@@ -315,7 +313,7 @@ def importable(thing: Any, key: str) -> str:
 
 
 def describe(hint: Any) -> str:
-    """What a field accepts, in words for an error and for help."""
+    """The values that a field accepts, for errors and help."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated and isinstance(arguments[1], OneOf):
         return describe(arguments[1].choices)

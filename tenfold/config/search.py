@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
+from tenfold.config.agent_config import FieldSpec, meaning_of, misspelled_alias
 from tenfold.config.files import changed
 from tenfold.config.notation import (
     balanced,
@@ -22,7 +22,7 @@ from tenfold.config.notation import (
     show,
     split_list,
 )
-from tenfold.config.run import Run
+from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Option, convert
 from tenfold.core.errors import ConfigError, UserError
 
@@ -33,7 +33,7 @@ FIXED = ("seed", "env", "members", "steps", "eval_every", "eval_episodes", "eval
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers from `low` to `high`, both among them."""
+    """Numbers from `low` to `high`, both included."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Choices:
-    """One of several values."""
+    """A set of values."""
 
     values: tuple[Any, ...]
 
@@ -68,27 +68,27 @@ Space = Interval | Choices
 
 @dataclass(frozen=True)
 class Search:
-    """A setting, and its value in pieces: text as it stands, and spaces that are drawn from."""
+    """A setting, and its value as text and spaces to draw from."""
 
     path: str
-    pieces: tuple[str | Space, ...]
+    template: tuple[str | Space, ...]
 
     @property
     def spaces(self) -> dict[str, Space]:
-        """By the names of what is drawn: the setting's own, or with a number behind it."""
-        drawn = [piece for piece in self.pieces if not isinstance(piece, str)]
+        """The spaces by parameter name: the setting's own, or with a number appended."""
+        drawn = [piece for piece in self.template if not isinstance(piece, str)]
         if len(drawn) == 1:
             return {self.path: drawn[0]}
         return {f"{self.path}.{number}": space for number, space in enumerate(drawn, 1)}
 
     def value(self, drawn: Mapping[str, Any]) -> Any:
-        """The setting's value, of what was drawn."""
+        """The setting's value from drawn parameters."""
         for name, space in self.spaces.items():
             value = drawn[name]
             if isinstance(value, str) and value not in space:  # a study may be anybody's
                 raise ConfigError(self.path, f"= {show(value)} is not among what is searched over.")
         values = iter([drawn[name] for name in self.spaces])
-        filled = [piece if isinstance(piece, str) else next(values) for piece in self.pieces]
+        filled = [piece if isinstance(piece, str) else next(values) for piece in self.template]
         return filled[0] if len(filled) == 1 else "".join(map(show, filled))
 
 
@@ -104,22 +104,14 @@ def parse_search(text: str) -> tuple[str, str]:
 
 
 def searches(run: Run, search: Mapping[str, Any]) -> tuple[Search, ...]:
-    """What is to be searched over, by settings' names; a ConfigError for what cannot be."""
+    """The searches by settings' names; a ConfigError for settings that cannot be searched over."""
     if not search:
         raise UserError(
             'There is nothing to search over: name a setting, such as --search "agent.lr='
             'log(1e-4,1e-2)".'
         )
-    specs = specs_by_path(run)
+    specs = {spec.path: spec for spec in specs_for(run) if spec.path != "agent.name"}
     return tuple(search_of(path.replace("-", "_"), space, specs) for path, space in search.items())
-
-
-def specs_by_path(run: Run) -> dict[str, FieldSpec]:
-    """The settings of a run with this one's agent."""
-    everyones = {spec.path: spec for spec in field_specs(Run) if not spec.path.startswith("agent.")}
-    of_agent = {spec.path: spec for spec in field_specs(type(run.agent), "agent.")}
-    of_agent.pop("agent.name", None)
-    return of_agent | everyones
 
 
 def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
@@ -135,18 +127,18 @@ def search_of(path: str, space: Any, specs: Mapping[str, FieldSpec]) -> Search:
             path, "cannot be searched over: trials are compared by what is the same in all of them."
         )
     if isinstance(space, list | tuple):
-        pieces: list[str | Space] = [Choices(tuple(space))]
+        template: list[str | Space] = [Choices(tuple(space))]
     else:
-        pieces = pieces_of(str(space), path)
-    if all(isinstance(piece, str) for piece in pieces):
+        template = pieces_of(str(space), path)
+    if all(isinstance(piece, str) for piece in template):
         raise ConfigError(
             path,
             f"= {space} leaves nothing to search over: a space is {EXAMPLES}; one value is a flag, "
             f"{spec.flag} {space}.",
         )
-    if len(pieces) == 1:
-        pieces = [fitted(pieces[0], spec)]  # type: ignore[arg-type]
-    search = Search(path, tuple(pieces))
+    if len(template) == 1:
+        template = [fitted(template[0], spec)]  # type: ignore[arg-type]
+    search = Search(path, tuple(template))
     for end in (0, -1):  # bounds outside the setting's limits are refused by its own sentence
         convert(search.value({n: s.ends[end] for n, s in search.spaces.items()}), spec.hint, path)
     return search
@@ -170,14 +162,14 @@ def fitted(space: Space, spec: FieldSpec) -> Space:
 
 
 def plain(value: Any) -> Any:
-    """A value of a setting as a study keeps it."""
+    """A setting's value as a study stores it."""
     if isinstance(value, tuple):
         return show(value)
     return str(value) if isinstance(value, Option) else value
 
 
 def is_whole(hint: Any) -> bool:
-    """Whether a setting takes whole numbers only."""
+    """Whether a setting takes integers only."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return is_whole(arguments[0])
@@ -223,18 +215,18 @@ def interval(name: str, text: str, ends: list[str], path: str) -> Interval:
 
 
 def drawn_run(run: Run, searches: tuple[Search, ...], drawn: Mapping[str, Any]) -> Run:
-    """The run with what was drawn; a ConfigError where settings do not fit one another."""
+    """The run with drawn parameters; a ConfigError if settings contradict each other."""
     change = nested({search.path: search.value(drawn) for search in searches})
     return changed(run, change)
 
 
 def default_drawn(run: Run, searches: tuple[Search, ...]) -> dict[str, Any] | None:
-    """What would have to be drawn for the run as it is; None where that cannot be drawn."""
+    """The parameters of the unchanged run; None if they cannot be drawn."""
     drawn = {}
     for search in searches:
         value = plain(reduce(getattr, search.path.split("."), run))
         space = next(iter(search.spaces.values()))
-        if len(search.pieces) > 1 or value not in space:
+        if len(search.template) > 1 or value not in space:
             return None
         drawn[search.path] = value
     return drawn

@@ -1,13 +1,13 @@
-"""Learners that a device trains together: every launch makes the same number of rounds of each of
-them. One learner is a group of one.
+"""Learners that a GPU trains together: every launch plays the same number of rounds of each. One
+learner is a group of one. No Triton here.
 
-An engine that can do so is a `TogetherEngine`. What it adds is an algorithm's arrays on the device,
-a row for each learner (`Seeds`); the group knows when they go there and come back, how long a
-launch is, and what is worth asking only once for all: several learners that ask for the same after
-a launch cause one copy, or one evaluation.
+An engine that can do so is a `TogetherEngine`. An algorithm adds its arrays on the device, a row
+for each learner (`Seeds`). The group decides when they are copied and how long a launch is, and
+answers several learners that ask for the same after a launch by one copy or one evaluation.
 """
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from threading import Lock
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
@@ -18,21 +18,27 @@ import torch
 from tenfold.core.errors import Obstacle
 from tenfold.core.registry import own
 from tenfold.envs.adapter import Episode
+from tenfold.envs.control_dynamics import KINDS
+from tenfold.envs.functions import runs_on_gpu
+
+WIDEST, DEEPEST = 128, 3  # hidden layers that fit into the registers of a multiprocessor
+# Triton's names; bf16x6 is as accurate as float32, and faster than its own form of it
+PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 
 LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
 FEWEST, MOST_ROUNDS = 64, 4096  # of the first launch; of any
 
 
 class Seeds(Protocol):
-    """What the learners of a group hold, on a device."""
+    """The arrays of a group's learners on a device."""
 
     sums: Any  # [learners, statistics and count] as in the engines' `sums`, since they were taken
 
-    def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
-    def send(self, steps: list[int], rounds: list[int]) -> None: ...  # all that the host holds
-    def fetch(self) -> None: ...  # all of it comes back
+    def warm_up(self) -> None: ...  # compiles the kernels; no side effects
+    def send(self, steps: list[int], rounds: list[int]) -> None: ...  # host to device
+    def fetch(self) -> None: ...  # device to host
     def fetch_networks(self) -> None: ...  # parameters and the count of updates alone
-    def rounded(self, rounds: int) -> int: ...  # near so many, as are best made together
+    def rounded(self, rounds: int) -> int: ...  # the number near this one that is fastest
     def advance(self, rounds: int) -> None: ...  # one launch
     # of each learner the episodes that ended in the last launch; waits for it
     def finished(self) -> list[list[Episode]]: ...
@@ -43,11 +49,11 @@ class Seeds(Protocol):
 
 
 class Group:
-    """Learners and what they hold on a device. All are at the same step."""
+    """Learners and their arrays on a device. All are at the same step."""
 
     def __init__(self, learners: Sequence[Any], seeds: Seeds) -> None:
         self.learners, self.seeds = list(learners), seeds
-        self.sent = False  # whether the device's copy is what counts
+        self.sent = False  # whether the device's copy is the newer one
         self.launches = 0
         # the launches after which everything, networks and sums came back
         self.fetched = self.looked = self.summed = 0
@@ -63,26 +69,28 @@ class Group:
         try:
             self.seeds.warm_up()
         except Exception as error:  # whatever a compiler may say
-            words = (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
-            raise Obstacle(f"its kernels cannot be compiled here ({words})") from error
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
+            raise Obstacle(f"its kernels cannot be compiled here ({reason})") from error
 
     def send(self) -> None:
-        """What the learners hold on the host, to the device, where it is not there."""
+        """Copies the learners' arrays to the device if it does not hold them."""
         if not self.sent:
-            steps, rounds = zip(*((each.step, each.rounds) for each in self.learners), strict=True)
+            steps, rounds = zip(
+                *((learner.step, learner.rounds) for learner in self.learners), strict=True
+            )
             self.seeds.send(list(steps), list(rounds))
             self.sent = True
 
     def run(self, most: int) -> int:
-        """One launch of a few milliseconds, at most so many rounds of every learner; how many it
-        were."""
+        """Launches a few milliseconds, at most this many rounds of every learner; returns how
+        many."""
         self.send()
         count, start = max(1, min(most, self.seeds.rounded(self.at_once))), perf_counter()
         self.seeds.advance(count)
         for kept, ended in zip(self.ended, self.seeds.finished(), strict=True):
             kept += ended
-        each = (perf_counter() - start) / count
-        self.at_once = min(max(int(LAUNCH / each), 1), MOST_ROUNDS, 2 * self.at_once)
+        seconds = (perf_counter() - start) / count
+        self.at_once = min(max(int(LAUNCH / seconds), 1), MOST_ROUNDS, 2 * self.at_once)
         self.launches += 1
         for learner in self.learners:
             learner.step += count * learner.envs.num_envs
@@ -91,29 +99,28 @@ class Group:
 
     def finished(self) -> list[list[Episode]]:
         """The episodes of each learner that ended since the last call."""
-        found, self.ended = self.ended, [[] for _ in self.learners]
-        return found
+        ended, self.ended = self.ended, [[] for _ in self.learners]
+        return ended
 
     def fetch_networks(self) -> None:
-        """For who acts or looks."""
+        """Copies parameters to the host, for acting there."""
         if self.looked < self.launches:
             self.looked = self.launches
             self.seeds.fetch_networks()
 
     def fetch(self) -> None:
-        """What the learners hold on the host becomes what it is on the device, before anything is
-        saved."""
+        """Copies the learners' arrays to the host, before a checkpoint."""
         with self.fetching:
             if self.fetched < self.launches:
                 self.seeds.fetch()
                 self.fetched = self.looked = self.launches
 
     def take_sums(self) -> None:
-        """The statistics, into the engines."""
+        """Adds the statistics to the engines' sums."""
         if self.summed < self.launches:
             self.summed = self.launches
-            for learner, own in zip(self.learners, self.seeds.sums.tolist(), strict=True):
-                learner.engine.add_sums(own)
+            for learner, sums in zip(self.learners, self.seeds.sums.tolist(), strict=True):
+                learner.engine.add_sums(sums)
             self.seeds.sums.zero_()
 
     def evaluate(
@@ -125,23 +132,23 @@ class Group:
         how: str,
         stop: Callable[[], bool] = bool,
     ) -> Any:
-        """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`);
-        None where `stop` said so."""
-        asked = (self.launches, episodes, limit, purpose, how)
-        if self.judged[0] != asked:
+        """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`); None
+        if `stop` returned true."""
+        request = (self.launches, episodes, limit, purpose, how)
+        if self.judged[0] != request:
             self.send()
-            found = self.seeds.play(episodes, limit, purpose, how, stop)
-            if found is None:
+            results = self.seeds.play(episodes, limit, purpose, how, stop)
+            if results is None:
                 return None
-            self.judged = asked, found
+            self.judged = request, results
         return self.judged[1][self.learners.index(learner)]
 
     def renew(self) -> None:
-        """The learners hold something else than the device does."""
+        """The host's copy is the newer one now."""
         self.sent, self.judged = False, (None, None)
 
     def dissolve(self) -> None:
-        """What it was made for has changed: the next round makes another."""
+        """Ends the group after settings changed: the next round makes another."""
         self.fetch()
         self.take_sums()
         for learner in self.learners:
@@ -149,8 +156,7 @@ class Group:
 
 
 class TogetherEngine:
-    """What such an engine has in front of the plain one. Its rounds are a group's; the stages of a
-    round are not to be had one by one."""
+    """Stands before the plain engine. Its rounds are a group's; a round has no separate stages."""
 
     whole_rounds, by_stages = True, False
     group: Group | None = None
@@ -161,7 +167,7 @@ class TogetherEngine:
 
     @classmethod
     def seed_of(cls, learner: Any) -> Any:
-        from tenfold.engines.device import Seed  # here: it needs Triton
+        from tenfold.engines.resident import Seed  # here: it needs Triton
 
         return Seed(learner.agent, getattr(learner, cls.memory), learner.envs)
 
@@ -176,7 +182,7 @@ class TogetherEngine:
 
     @classmethod
     def bytes_each(cls, learner: Any) -> int:
-        """What a learner takes on the device."""
+        """Memory of a learner on the device."""
         return own(cls.seeds_home).bytes_each(cls.seed_of(learner))
 
     def prepare(self, run: Any) -> None:
@@ -191,8 +197,8 @@ class TogetherEngine:
         if self.group:
             self.group.dissolve()
 
-    def add_sums(self, own: list[float]) -> None:
-        self.sums += np.array(own, self.sums.dtype)
+    def add_sums(self, more: list[float]) -> None:
+        self.sums += np.array(more, self.sums.dtype)
 
     def take_sums(self) -> None:
         if self.group:
@@ -211,3 +217,26 @@ class TogetherEngine:
         super().load_state(state)  # type: ignore[misc]
         if self.group:
             self.group.renew()
+
+
+def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
+    """Why a resident engine does not fit an agent with fully connected layers."""
+    hidden = agent.config.net.hidden
+    if not runs_on_gpu(run.world):
+        names = ", ".join(KINDS)
+        return f"{run.world} does not run on the GPU ({names} and registered tasks do)"
+    if agent.layout.frames > 1:
+        return "the network sees several frames"
+    if run.shapes_rewards:
+        return "rewards are normalised or clipped"
+    if agent.layout.size > WIDEST:
+        return f"it is for observations of up to {WIDEST} numbers"
+    if len(hidden) not in range(1, DEEPEST + 1) or max(hidden) > WIDEST or outputs > WIDEST:
+        return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
+    if agent.config.net.activation not in ("relu", "tanh"):
+        return f"the activation is {agent.config.net.activation}"
+    if run.actors > 1 or run.where in ("processes", "ray"):
+        return "actors act elsewhere"
+    if run.verify:
+        return "updates that are verified are made one by one"
+    return "" if find_spec("triton") else "Triton is not installed"

@@ -25,7 +25,7 @@ from tenfold.envs import control_dynamics as c
 from tenfold.envs.control import random_lanes
 from tenfold.envs.functions import task_of
 from tenfold.ops.device.episodes import load_action, load_state, store_numbers, store_state
-from tenfold.ops.device.language import available, device, gpu_kernel, padded, uniform, words
+from tenfold.ops.device.language import available, device, gpu_kernel, key_tensor, padded, uniform
 
 PI = tl.constexpr(3.141592653589793)
 TRACK, TILT = tl.constexpr(c.TRACK), tl.constexpr(c.TILT)
@@ -54,7 +54,7 @@ class DeviceTask:
         return len(self.low)
 
     @property
-    def parts(self) -> int:
+    def numbers(self) -> int:
         """Numbers of an action."""
         return len(self.sizes) + len(self.low)
 
@@ -66,8 +66,8 @@ class DeviceTask:
     @property
     def sources(self) -> str:
         """Changes with the functions' code."""
-        parts = (self.begin, self.advance, self.observe, self.mask)
-        return " ".join(getattr(part, "cache_key", "") for part in parts)
+        functions = (self.begin, self.advance, self.observe, self.mask)
+        return " ".join(getattr(function, "cache_key", "") for function in functions)
 
 
 @gpu_kernel
@@ -209,7 +209,7 @@ def pendulum_observe(state):
     return tl.cos(theta), tl.sin(theta), speed
 
 
-PARTS = {
+FUNCTIONS = {
     "tenfold/CartPole-v1": (cartpole_begin, cartpole_advance, as_it_is),
     "tenfold/CartPoleNoVel-v1": (cartpole_begin, cartpole_advance, without_velocities),
     "tenfold/Acrobot-v1": (acrobot_begin, acrobot_advance, acrobot_observe),
@@ -218,10 +218,10 @@ PARTS = {
 }
 
 
-def control_task(kind: c.Kind, parts: tuple[Any, ...]) -> DeviceTask:
+def control_task(kind: c.Kind, functions: tuple[Any, ...]) -> DeviceTask:
     bound = () if kind.actions else (c.MAX_TORQUE,)
     return DeviceTask(
-        *parts,
+        *functions,
         states=kind.used,
         obs=kind.obs_size,
         limit=kind.limit,
@@ -231,7 +231,7 @@ def control_task(kind: c.Kind, parts: tuple[Any, ...]) -> DeviceTask:
     )
 
 
-TASKS = {name: control_task(c.KINDS[name], parts) for name, parts in PARTS.items()}
+TASKS = {name: control_task(c.KINDS[name], functions) for name, functions in FUNCTIONS.items()}
 
 
 def device_task(name: str) -> DeviceTask:
@@ -305,7 +305,7 @@ def step_on_device(
     step_kernel[(1,)](
         states,
         actions,
-        words(list(streams), where),
+        key_tensor(list(streams), where),
         episodes,
         obs,
         reward,
@@ -342,5 +342,5 @@ def step_reference(kind, state, episode, streams, action):
 
 @pair(step_reference, step_examples, rtol=1e-9, atol=1e-9, when=available, name="envs.device.step")
 def control_step_on_device(kind, state, episode, streams, action):
-    task = next(TASKS[name] for name, each in c.KINDS.items() if each == kind)
+    task = next(TASKS[name] for name, spec in c.KINDS.items() if spec == kind)
     return step_on_device(task, state, episode, streams, action)[:5]

@@ -52,13 +52,13 @@ def episodes_reference(
     """One step after another."""
     kind, shape = c.KINDS[name], (len(streams), len(streams[0]))
     returns, lengths, cut = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
-    row, seen = np.zeros(c.STATES), np.zeros(kind.obs_size, np.float32)
-    for seed, own in enumerate(streams):
-        for number, stream in enumerate(own):
+    row, obs = np.zeros(c.STATES), np.zeros(kind.obs_size, np.float32)
+    for seed, of_seed in enumerate(streams):
+        for number, stream in enumerate(of_seed):
             c.begin(kind.number, row, stream, 0)
             for length in range(1, limit + 1):
-                c.observe(kind.number, row, seen)
-                action = int((seen * weights[seed, : kind.obs_size]).sum() > 0)
+                c.observe(kind.number, row, obs)
+                action = int((obs * weights[seed, : kind.obs_size]).sum() > 0)
                 reward, terminated = c.advance(kind.number, row, action)
                 returns[seed, number] += reward
                 lengths[seed, number] = length

@@ -1,6 +1,6 @@
-"""What `tenfold eval` and `ten.evaluate` find of runs that ended, and how it is said: of each
-algorithm by an `Evaluation` of its own, or by the episodes that its policy plays, beside a random
-policy's and what the environments' domain adds."""
+"""`tenfold eval` and `ten.evaluate`: results of trained runs and the lines that report them. An
+algorithm may have an `Evaluation` of its own; the usual one plays episodes with the run's policy
+and with a random policy, and adds what the environment's domain measures."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Agent, EvalRequest, Evaluation
+from tenfold.core.protocols import Agent, EvalRequest, Evaluation, Policy
 from tenfold.core.registry import algorithm, domain_of, domains
 from tenfold.evaluation.evaluator import greedy_note
 from tenfold.evaluation.player import Score, play, random_policy
@@ -25,85 +25,87 @@ from tenfold.training.learners import agent_of, load_run
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """What domains have more to say to: a checkpoint of a run, where it was tried, and what it
-    scored."""
+    """A checkpoint of a run and the episodes it played, as domains see it."""
 
     path: Path
     run: Run  # as it was trained
-    env: str  # where it was tried
+    env: str  # the environment of the evaluation
     policy: str  # greedy or sampled
     agent: Agent
-    checkpoint: str  # as it was asked for
+    checkpoint: str  # last, best or a step, as requested
     step: int  # at which it was saved
     seed: int
     episodes: int
     options: Mapping[str, Any]
     score: Score
-    first: Mapping[str, Any]  # of several seeds what was found of the first one, for the others
+    first: Mapping[str, Any]  # of several seeds the results of the first one, for the others
+
+    @property
+    def world(self) -> str:
+        return replace(self.run, env=self.env).world
 
     def play(self, agent: Agent, how: str = "", episodes: int = 0) -> Score:
         """The same for another agent, another kind of policy or another number of episodes."""
-        return play(
-            replace(self.run, env=self.env).world,
-            agent,
-            agent.policy(how or self.policy),
-            episodes or self.episodes,
-            self.seed,
-            limit=self.run.episode_limit,
-        )
+        policy = agent.policy(how or self.policy)
+        return self.play_policy(agent, policy, episodes or self.episodes)
+
+    def play_policy(self, agent: Agent, policy: Policy, episodes: int) -> Score:
+        return play(self.world, agent, policy, episodes, self.seed, limit=self.run.episode_limit)
 
     def untrained(self) -> Agent:
         return agent_of(self.run)  # type: ignore[return-value]
 
 
-def deployed(run: Run, options: Mapping[str, Any]) -> Run:
-    """The run's settings where its policy is tried."""
-    env, others = domain_of(run.env).deploy(run.env, options)
-    return replace(run, env=env, **others)
-
-
-def seed_of(request: EvalRequest, run: Run) -> int:
-    return run.seed if request.seed is None else request.seed
+def evaluate_checkpoint(
+    request: EvalRequest, env: Any = None, first: Mapping[str, Any] | None = None
+) -> EvaluatedRun:
+    """Plays the episodes of a request with the run's policy."""
+    trained = load_run(request.path, request.checkpoint, env, request.trust)
+    run, agent = trained.run, trained.agent
+    seed = run.seed if request.seed is None else request.seed
+    name, others = domain_of(run.env).deploy(run.env, request.options)
+    deployment = replace(run, env=name, **others)
+    policy = agent.policy(deployment.eval_policy)
+    limit = run.episode_limit
+    score = play(deployment.world, agent, policy, request.episodes, seed, limit=limit)
+    return EvaluatedRun(
+        request.path,
+        run,
+        name,
+        deployment.eval_policy,
+        agent,
+        request.checkpoint,
+        trained.step,
+        seed,
+        request.episodes,
+        request.options,
+        score,
+        first or {},
+    )
 
 
 class EpisodeEvaluation:
-    """The usual `Evaluation`."""
+    """The usual `Evaluation`: episodes of the run's policy."""
 
     def score(self, request: EvalRequest, env: Any = None) -> Score:
         """Returns of the run's policy."""
-        trained = load_run(request.path, request.checkpoint, env, request.trust)
-        run, agent, seed = trained.run, trained.agent, seed_of(request, trained.run)
-        deployment = deployed(run, request.options)
-        policy = agent.policy(deployment.eval_policy)
-        return play(
-            deployment.world, agent, policy, request.episodes, seed, limit=run.episode_limit
-        )
+        return evaluate_checkpoint(request, env).score
 
     def evaluate(
         self, request: EvalRequest, first: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The policy's returns, with the random policy's beside them."""
-        trained = load_run(request.path, request.checkpoint, trust=request.trust)
-        run, agent, step, seed = (
-            trained.run,
-            trained.agent,
-            trained.step,
-            seed_of(request, trained.run),
-        )
-        deployment, domain = deployed(run, request.options), domain_of(run.env)
-        how, limit = deployment.eval_policy, run.episode_limit
-        score = play(
-            deployment.world, agent, agent.policy(how), request.episodes, seed, limit=limit
-        )
-        chance = random_policy(agent, seed)
-        random = play(deployment.world, agent, chance, request.episodes, seed, limit=limit)
+        """The policy's returns, and those of a random policy."""
+        evaluated = evaluate_checkpoint(request, first=first)
+        domain, agent, score = domain_of(evaluated.run.env), evaluated.agent, evaluated.score
+        chance = random_policy(agent, evaluated.seed)
+        random = evaluated.play_policy(agent, chance, request.episodes)
         results: dict[str, Any] = {
             "run": str(request.path),
-            "env": deployment.env,
-            "policy": how,
+            "env": evaluated.env,
+            "policy": evaluated.policy,
             "checkpoint": request.checkpoint,
-            "step": step,
-            "seed": seed,
+            "step": evaluated.step,
+            "seed": evaluated.seed,
             "episodes": score.episodes,
             "mean_return": score.mean_return,
             "std_return": score.std_return,
@@ -113,36 +115,23 @@ class EpisodeEvaluation:
             "random_std_return": random.std_return,
         }
         if request.checkpoint != "best" and not request.options:
-            best = much_better_checkpoint(
-                trained.folder, results | {"success_rate": score.success_rate}
-            )
+            folder = RunFolder.open(request.path, request.trust)[0]
+            evaluation = results | {"success_rate": score.success_rate}
+            best = much_better_checkpoint(folder, evaluation)
             results |= {"best": best} if best else {}
         if score.cut:
             results["cut"] = score.cut
-        if score.each:
+        if score.agent_returns:
             results["agents"] = [
-                sum(returns) / len(returns) for returns in zip(*score.each, strict=True)
+                sum(returns) / len(returns) for returns in zip(*score.agent_returns, strict=True)
             ]
-        played = EvaluatedRun(
-            request.path,
-            run,
-            deployment.env,
-            how,
-            agent,
-            request.checkpoint,
-            step,
-            seed,
-            request.episodes,
-            request.options,
-            score,
-            first or {},
-        )
-        results |= domain.evaluate(played)
+        results |= domain.evaluate(evaluated)
         usual = checkpoint_file(request.path / "video.gif", request.checkpoint)
-        usual = domain.film(played) if request.video is None else usual
+        usual = domain.film(evaluated) if request.video is None else usual
         if file := Path(request.video) if request.video else usual:
+            policy = agent.policy(evaluated.policy)
             results["video"] = str(file)
-            results["frames"] = film(deployment.world, agent, agent.policy(how), seed, file)
+            results["frames"] = film(evaluated.world, agent, policy, evaluated.seed, file)
         return results
 
     def lines(self, request: EvalRequest, results: dict[str, Any]) -> list[str]:
@@ -174,7 +163,7 @@ class EpisodeEvaluation:
         return lines
 
     def evaluate_seeds(self, request: EvalRequest) -> dict[str, Any]:
-        """The same for every member of a folder of seeds, and their returns together."""
+        """The results of every member of a folder of seeds, and the summary of their returns."""
         folder, members = SeedsFolder.open(request.path, request.trust), []
         if request.video is not None:
             raise UserError(
@@ -224,8 +213,8 @@ class EpisodeEvaluation:
         return lines + domain.lines_of_seeds(members)
 
     def conclusion(self, result: Any) -> list[str]:
-        """The last and the best of a run's evaluations, and which of its policies to take where
-        they are far apart."""
+        """Lines about the last and the best evaluation of a run, and which policy to use where they
+        differ much."""
         if result.best_evaluation is None:
             return []
         last = latest_row(result.path / "metrics.jsonl", "eval")
@@ -254,9 +243,8 @@ class EpisodeEvaluation:
 
 
 def much_better_checkpoint(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] | None:
-    """The evaluation that chose the best checkpoint, where what was `played`, of another step, is
-    clearly worse than it: by more than two standard errors, and by more than a tenth of the range
-    of what the run has been through."""
+    """The evaluation of the best checkpoint, if `played`, of another step, is clearly worse: by
+    more than two standard errors, and by more than a tenth of the range of all returns."""
     rows = [row for row in read_rows(folder.metrics, episodes=False) if row["kind"] == "eval"]
     saved = Checkpoints(folder, 1).best_step()  # a disk may have refused a better one
     best = max((row for row in rows if row["step"] == saved), key=rank, default=played)
@@ -274,7 +262,7 @@ def much_better_checkpoint(folder: RunFolder, played: dict[str, Any]) -> dict[st
 
 
 def evaluation_of(run: Any) -> Evaluation:
-    """How runs of this algorithm are judged."""
+    """The evaluation of a run's algorithm."""
     return algorithm(run.agent.name).evaluation() or EpisodeEvaluation()
 
 
@@ -303,7 +291,7 @@ def evaluate(
 
 
 def known(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """The options that were given; those that say nothing to the run's environment are refused."""
+    """The options that are set; refuses those of another domain than the run's environment."""
     every = {name: domain for domain in domains() for name in domain.flags}
     options_set = {
         name: value
@@ -333,8 +321,8 @@ def scores(
     options: Mapping[str, Any] | None = None,
     trust: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
-    """What `tenfold eval` finds of a run or of a folder of many seeds, as JSON takes it, and as
-    lines for a terminal."""
+    """The results of `tenfold eval` for a run or a folder of seeds, as JSON and as lines of
+    text."""
     many = is_seeds(path)
     run = SeedsFolder.open(path, trust).run if many else RunFolder.open(path, trust)[1]
     request = EvalRequest(path, checkpoint, episodes, seed, video, known(options or {}, run), trust)

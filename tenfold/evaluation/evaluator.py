@@ -1,4 +1,4 @@
-"""How a policy is judged while it trains: by episodes of its own."""
+"""Evaluates a policy while it trains: by episodes of its own."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -24,15 +24,15 @@ DEAR = 0.25  # steps of evaluations to one of training from which on it is said 
 
 
 class EpisodeEvaluator:
-    """Plays episodes of the greedy policy, or of one that draws, as the run says."""
+    """Plays episodes of the greedy or the sampled policy, as the run's settings say."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
     def bounds(self, learner: Any, lengths: list[int]) -> tuple[int, StepBudget]:
-        """The steps after which an episode is cut, and what all may take, by the `lengths` of the
-        latest episodes of training. Only where the user bounds the steps are episodes cut that end
-        by themselves: an average over pieces of episodes says little."""
+        """The step limit of an episode, and the budget of all, from the `lengths` of the latest
+        training episodes. Episodes that end by themselves are cut only where the user limits the
+        steps: a mean over partial episodes is misleading."""
         run, end = self.run, episode_end(learner)
         mean = math.ceil(fmean(lengths or [0]))
         if run.eval_steps:
@@ -46,7 +46,7 @@ class EpisodeEvaluator:
         return limit, StepBudget(max(run.evaluation_steps, length), length, whole=not end)
 
     def cost(self, learner: Any) -> str:
-        """What the run's evaluations take, in steps, which are the same on every machine."""
+        """A sentence about the steps that evaluations take, which are the same on every machine."""
         run = self.run
         if not run.eval_every:
             return ""
@@ -68,7 +68,7 @@ class EpisodeEvaluator:
     def evaluate(
         self, learner: Any, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None:
-        """`lengths` of the latest episodes of training; None where `stop` said so."""
+        """`lengths` are those of the latest training episodes; None if `stop` returned true."""
         limit, budget = self.bounds(learner, lengths)
         group = getattr(getattr(learner, "engine", None), "group", None)
         try:
@@ -100,7 +100,7 @@ class EpisodeEvaluator:
         return Evaluated(row, score.selection_score, notice)
 
     def shortened(self, score: Score, limit: int) -> str:
-        """A sentence where less was played than was set; the usual number is said at the start."""
+        """A sentence if fewer episodes were played than requested, or some were cut."""
         run = self.run
         fewer = run.eval_episodes is not None and score.episodes < run.eval_episodes
         if not (score.cut or fewer):
@@ -139,8 +139,8 @@ class EpisodeEvaluator:
         budget: StepBudget,
         stop: Callable[[], bool],
     ) -> Score:
-        """The same episodes on the device that trains the learner. All are played, and those count
-        that there is an allowance for."""
+        """Plays the same episodes on the device that trains the learner. All are played; those
+        within the budget count."""
         run, limit = self.run, limit if budget.whole else min(limit, budget.steps)
         settings = (run.evaluation_episodes, limit, Purpose.SELECT, run.eval_policy)
         episodes = group.evaluate(learner, *settings, stop)
@@ -151,13 +151,12 @@ class EpisodeEvaluator:
         return Score(returns.tolist(), lengths.tolist(), cut=int(cut.sum()))
 
     def draw(self, folder: RunFolder, learner: Any) -> None:
-        """The report has all that it shows."""
+        """Nothing: the report shows everything."""
 
 
 @contextmanager
 def borrowed(learner: Any) -> Iterator[None]:
-    """An environment that is there only once is played with, and then led back to where training
-    left it."""
+    """Restores an environment that exists only once to the state that training left it in."""
     if not is_object(learner.run.env):
         yield
         return
@@ -172,16 +171,14 @@ def borrowed(learner: Any) -> Iterator[None]:
 
 
 def episode_end(learner: Any) -> int | None:
-    """Steps after which an episode ends by itself: its environment's registration, name or wrappers
-    say so."""
+    """The time limit of an episode, from the environment's registration, name or wrappers."""
     envs = getattr(learner, "envs", None)
     return time_limit(learner.run.world) or getattr(envs, "time_limit", None)
 
 
 def greedy_note(result: Any, last: dict[str, Any]) -> str:
-    """A sentence where the most probable actions return much less than those that training drew:
-    by more than two standard errors, and by more than a quarter of the range of what the run has
-    been through."""
+    """A note if the greedy policy returns much less than the sampled one did in training: by more
+    than two standard errors, and by more than a quarter of the range of all returns."""
     run, trained = result.run, result.mean_return
     if run.eval_policy != "greedy" or not run.agent.can_sample or trained is None:
         return ""
@@ -198,5 +195,5 @@ def greedy_note(result: Any, last: dict[str, Any]) -> str:
 
 
 def evaluator_of(run: Run) -> Any:
-    """The algorithm's own evaluator, or the one for environments of any kind."""
+    """The algorithm's own evaluator, or the usual one."""
     return algorithm(run.agent.name).make_evaluator(run) or EpisodeEvaluator(run)

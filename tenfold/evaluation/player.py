@@ -1,4 +1,4 @@
-"""Playing episodes with a fixed policy: evaluations, films, and the random yardstick.
+"""Plays episodes with a fixed policy: for evaluations, films, and the random baseline.
 
 There is one player, for one environment after another and for worlds with several agents, on the
 adapter that training uses: what is checked and said there is checked and said here.
@@ -33,7 +33,9 @@ class Score:
     lengths: list[int]
     infos: list[dict[str, Any]] = field(default_factory=list)  # of each episode's last step
     cut: int = 0  # how many did not come to an end of their own
-    each: list[tuple[float, ...]] = field(default_factory=list)  # returns of several agents
+    agent_returns: list[tuple[float, ...]] = field(
+        default_factory=list
+    )  # returns of several agents
 
     @property
     def episodes(self) -> int:
@@ -49,14 +51,13 @@ class Score:
 
     @property
     def success_rate(self) -> float | None:
-        """Share of episodes that the environment calls a success; None where it does not say."""
+        """Share of episodes that the environment calls a success; None if it does not say."""
         successes = [info["success"] for info in self.infos if info.get("success") is not None]
         return sum(successes) / self.episodes if successes else None
 
     @property
     def steps_to_goal(self) -> float | None:
-        """Mean length of the successful episodes; None where there are none, or none are told
-        of."""
+        """Mean length of the successful episodes; None without any."""
         won = [
             length
             for length, info in zip(self.lengths, self.infos, strict=False)
@@ -66,8 +67,8 @@ class Score:
 
     @property
     def selection_score(self) -> float:
-        """What the best checkpoint has most of: successes and then short episodes, where successes
-        are told; else return."""
+        """The score that selects the best checkpoint: successes and then short episodes, where
+        successes are known; else the return."""
         rate = self.success_rate
         return self.mean_return if rate is None else rate - 1e-6 * statistics.fmean(self.lengths)
 
@@ -81,8 +82,8 @@ def random_policy(agent: Agent, seed: int) -> Policy:
 
 
 class ChosenEpisodes(ScalarEnvironments):
-    """Environments whose episodes are chosen by number: `seeds` has the seed of each. A lane whose
-    episode ended stays there until it is told what to play next."""
+    """Environments whose episodes are chosen by number: `seeds` has the seed of each. After an
+    episode a lane waits until `play` starts the next one."""
 
     autoreset = False
 
@@ -100,14 +101,14 @@ class ChosenEpisodes(ScalarEnvironments):
         return self.seeds[self.episode[i]]
 
     def follow(self, i: int) -> None:
-        """What follows is the player's to say."""
+        """The player starts the next episode."""
 
     def cut(self, i: int) -> None:
-        """After a step: ends the episode of lane i there, as a time limit of its own would."""
+        """Truncates the episode of lane i after a step, as a time limit would."""
         self.end(i, False, True)
 
     def play(self, i: int, episode: int) -> None:
-        """Begins an episode in lane i; one beyond the last puts the lane to rest."""
+        """Starts an episode in lane i; a number beyond the last removes the lane."""
         if episode < len(self.seeds):
             self.episode[i] = episode
             self.begin(i)
@@ -120,9 +121,9 @@ class ChosenEpisodes(ScalarEnvironments):
 
 @dataclass(frozen=True)
 class StepBudget:
-    """What an evaluation may take: `steps` in all; an episode is thought to need `length`, where
-    that is known. `whole`: episodes are played one after another, none is cut, and so the last one
-    may take more."""
+    """The limit of an evaluation: `steps` in all; `length` is the expected length of an episode, if
+    known. `whole`: episodes are played one after another and never cut, so the last one may exceed
+    the budget."""
 
     steps: int
     length: int = 0
@@ -133,9 +134,9 @@ NO_BUDGET = StepBudget(2**63)
 
 
 class EpisodeQueue:
-    """Which episodes are played: all, or as many as there is an allowance for. They begin in their
-    order, each in the first lane that is free, and none that may not come to its end; every one
-    that began counts, so that short ones gain nothing."""
+    """Which episodes are played: all, or as many as the budget allows. They start in order, each in
+    the first free lane, and none starts that would be cut; every one that started counts, so that
+    short episodes gain nothing."""
 
     def __init__(self, episodes: int, budget: StepBudget = NO_BUDGET, most: int = LANES) -> None:
         self.episodes, self.budget = episodes, budget
@@ -144,13 +145,12 @@ class EpisodeQueue:
         self.begun, self.used, self.cut = self.lanes, 0, 0
 
     def spend(self, steps: int) -> bool:
-        """Whether nothing is left after so many steps more: then all are cut."""
+        """Whether these steps use up the budget: then all episodes are cut."""
         self.used += steps
         return self.used >= self.budget.steps and not self.budget.whole
 
     def following(self, running: int) -> int:
-        """The number of the episode that begins beside `running` others; `episodes` where none
-        does."""
+        """The number of the next episode, with so many `running`; `episodes` if none starts."""
         room = self.used + max((running + 1) * self.budget.length, 1) <= self.budget.steps
         if self.begun == self.episodes or not room:
             return self.episodes
@@ -158,7 +158,7 @@ class EpisodeQueue:
         return self.begun - 1
 
     def played(self, lengths: list[int]) -> list[int]:
-        """The numbers of the episodes that are played, where the lengths of all are known."""
+        """The numbers of the episodes that are played, given the lengths of all."""
         ends = {lane: lengths[lane] for lane in range(self.lanes)}  # by lane
         numbers, now = list(range(self.lanes)), 0
         while ends:
@@ -174,7 +174,7 @@ class EpisodeQueue:
 
 
 class Stopped(Exception):
-    """The person does not want to wait for the end of the evaluation."""
+    """The evaluation was interrupted."""
 
 
 def play(
@@ -190,8 +190,7 @@ def play(
     watch: Callable[[Environments], None] | None = None,
     **more: Any,
 ) -> Score:
-    """`episodes` episodes, or those of them that there is an allowance for; number e is seeded by
-    f(seed, e).
+    """Plays `episodes` episodes, or as many as the budget allows; number e is seeded by f(seed, e).
 
     Choosing a checkpoint during training plays other episodes (Purpose.SELECT) than judging it
     afterwards. An episode is cut after `limit` steps. `stop` is asked every round, and raises
@@ -223,8 +222,8 @@ def play_on(
     stop: Callable[[], bool] = bool,
     watch: Callable[[Environments], None] | None = None,
 ) -> Score:
-    """`play` on these environments, which have as many worlds as the rota has lanes. An episode's
-    return is the mean of its agents'; with several `each` holds every one's own."""
+    """`play` on these environments, which have as many worlds as the queue has lanes. An episode's
+    return is the mean over its agents; with several, `agent_returns` has theirs."""
     worlds, agents, episodes = envs.worlds, envs.agents, queue.episodes
     stack = FrameStack(frames, envs)
     # of each episode that is over its agents' returns, its length and its last info
@@ -264,15 +263,14 @@ def play_on(
         stack.step()  # after the cuts, which are ends as any other
     ended = [over[episode] for episode in sorted(over)]
     per_agent, lengths, infos = (list(part) for part in zip(*ended, strict=True))
-    means = [sum(offset) / len(offset) for offset in per_agent]
+    means = [sum(returns_of) / len(returns_of) for returns_of in per_agent]
     if envs.multiagent:
-        return Score(means, lengths, cut=queue.cut, each=[tuple(offset) for offset in per_agent])
+        return Score(means, lengths, cut=queue.cut, agent_returns=[*map(tuple, per_agent)])
     return Score(means, lengths, infos, queue.cut)
 
 
 def checked_info(info: dict[str, Any], place: str) -> dict[str, Any]:
-    """An episode's last info; whether it was a success may be said in any form of true and false,
-    and None leaves it open."""
+    """An episode's last info, with `success` converted to a bool; None leaves it open."""
     success = info.get("success")
     if success is None:
         return info

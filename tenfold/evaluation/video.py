@@ -1,4 +1,4 @@
-"""An episode of a policy as a film."""
+"""Films an episode of a policy."""
 
 import os
 import sys
@@ -20,8 +20,8 @@ PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every 
 def film(
     env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, limit: int = 3_000
 ) -> int:
-    """The first episode of an evaluation (at most `limit` steps) as a GIF or MP4, without a screen.
-    Returns its number of frames."""
+    """Writes the first episode of an evaluation (at most `limit` steps) as a GIF or MP4, without a
+    screen. Returns the number of frames."""
     if path.suffix not in (".gif", ".mp4"):
         raise UserError(f"--video {path}: the file must end in .gif or .mp4.")
     for_writing(path, "--video")
@@ -40,8 +40,8 @@ def film(
 def pictures(
     env_name: str, agent: Agent, policy: Policy, seed: int, limit: int
 ) -> tuple[list[np.ndarray], int]:
-    """Pictures of an episode, and how many a second. (Worlds show the next episode by the time that
-    one is over: theirs end before its last step.)"""
+    """The frames of an episode, and the frame rate. (Worlds with several agents reset before the
+    last frame: theirs is missing.)"""
     # pygame then asks for neither screen nor sound card
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

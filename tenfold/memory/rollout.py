@@ -95,7 +95,7 @@ class RolloutBuffer:
         self.rewards, self.advantages = np.zeros((2, t, b, *(columns or (0,))), np.float32)
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
-        self.minibatches = config.parts(t * b)
+        self.minibatches = config.minibatch_count(t * b)
         per_env = sequences_per_env(t, b, self.minibatches) if hidden_size else t
         self.sequence_length = t // per_env
         # of the sequences, in which order an epoch learns from them; number k·B + environment

@@ -1,5 +1,5 @@
-"""A run as one file, `tenfold pack`: a zip of settings, metrics, what acting needs of the
-checkpoints (safetensors), and a card. Nothing in it is pickled.
+"""A run as one file, `tenfold pack`: a zip of settings, metrics, the policies of its checkpoints
+(safetensors), and a model card. Nothing in it is pickled.
 
 Whoever opens one may have it from anybody. So only files with names that are known here are taken
 out, into a new folder, by names that are ours; sizes are limited before and while they are read;
@@ -46,8 +46,7 @@ ENTRIES = 32
 HEADER = MEGABYTE  # of weights: their names, shapes and note, which are read as JSON
 METRICS = "metrics.jsonl"
 LINES, LONGEST = 250_000, 4 * MEGABYTE  # of metrics, and bytes of one
-PIECE = MEGABYTE
-LARGEST = 2 * PIECE  # that is read at once, such as the list of the files
+LARGEST = 2 * MEGABYTE  # bytes read in one call, such as the list of the files
 FORMS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DEPTH = 20  # of settings in settings
 PACK: Schema = {
@@ -59,8 +58,8 @@ PACK: Schema = {
 
 @contextmanager
 def opened(path: Path) -> Iterator[Path]:
-    """The folder of a run: the one that is named, or that of an archive, which is unpacked and gone
-    afterwards."""
+    """The folder of a run: the path itself, or that of an archive, which is unpacked into a
+    temporary folder."""
     if not path.is_file():
         yield path
         return
@@ -76,8 +75,8 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 class Bounded(io.BufferedReader):
-    """An archive that is never read further at once than any of ours needs: its list of files could
-    be as long as it is."""
+    """An archive with a limit on the bytes of one read: its list of files could otherwise be as
+    long as the file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path))
@@ -91,7 +90,7 @@ class Bounded(io.BufferedReader):
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """The archive's files into a new folder, or a UserError and none of them."""
+    """Unpacks an archive into a new folder; on a UserError no file remains in use."""
     try:
         with Bounded(path) as source, zipfile.ZipFile(source) as archive:
             entries = checked_entries(archive, path)
@@ -113,7 +112,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """By name, all of them ours."""
+    """The entries by name; refuses names, types and sizes that `tenfold pack` does not write."""
     entries: dict[str, zipfile.ZipInfo] = {}
     infos = archive.infolist()
     if len(infos) > ENTRIES:
@@ -144,20 +143,17 @@ def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.Z
 
 
 def extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> str:
-    """Writes a file and returns its digest. Not more is read than was said to be there."""
-    total, left = hashlib.sha256(), entry.file_size
-    with archive.open(entry) as source, open(file, "xb") as target:
-        while left > 0 and (piece := source.read(min(PIECE, left))):
-            total.update(piece)
-            target.write(piece)
-            left -= len(piece)
-    if left:
-        raise zipfile.BadZipFile(f"{entry.filename} ends early")
-    return total.hexdigest()
+    """Writes a file and returns its digest. zipfile reads no more bytes than the entry declares."""
+    with archive.open(entry) as source, file.open("x+b") as target:
+        shutil.copyfileobj(source, target)
+        if target.tell() < entry.file_size:
+            raise zipfile.BadZipFile(f"{entry.filename} ends early")
+        target.seek(0)
+        return hashlib.file_digest(target, "sha256").hexdigest()
 
 
 def require_bounds(path: Path, name: str, file: Path) -> None:
-    """Refuses what would take long to read, small as it is in the archive."""
+    """Refuses files that are small in the archive but slow to parse."""
     if WEIGHTS.fullmatch(name):
         with file.open("rb") as weights:
             size = int.from_bytes(weights.read(8), "little")
@@ -174,14 +170,14 @@ def require_bounds(path: Path, name: str, file: Path) -> None:
 
 
 def readable(metrics: bytes) -> bool:
-    """Whether metrics are within the bounds of an archive."""
+    """Whether metrics are within the limits of an archive."""
     if len(metrics) > LIMITS[METRICS] or metrics.count(b"\n") > LINES:
         return False
     return max(map(len, metrics.split(b"\n"))) <= LONGEST
 
 
-def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> dict[str, Any]:
-    """Refuses what `pack.json` does not vouch for."""
+def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> None:
+    """Refuses files that differ from their digests in `pack.json`."""
     try:
         about = parsed(content)
     except ValueError as error:
@@ -200,12 +196,10 @@ def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> dic
     for name in sorted({*expected, *digests} - {MANIFEST}):
         if expected.get(name) != digests.get(name):
             raise UserError(f"{path} is damaged: {quoted(name)} is not what {MANIFEST} says it is.")
-    return about
 
 
 def require_plain_yaml(path: Path, file: Path) -> None:
-    """Settings as `tenfold pack` writes them: no tags, no aliases (which can stand for billions of
-    values), not deep."""
+    """Refuses YAML with tags, aliases (which can expand to billions of values) or deep nesting."""
     depth = 0
     try:
         for event in yaml.parse(file.read_text(), yaml.SafeLoader):
@@ -223,23 +217,18 @@ def require_plain_yaml(path: Path, file: Path) -> None:
 
 
 def keep_outputs(folder: Path, path: Path) -> Path:
-    """What was written into the folder of an archive (tables, films) comes to a place that stays,
-    which is returned."""
+    """Copies the outputs (tables, films) from an unpacked archive to a folder that stays, and
+    returns it."""
     kept = Path(f"{path.stem}-files")
     ours = {Path(name).parts[0] for name in (*LIMITS, "checkpoints")}
-    for written in folder.iterdir():
-        if written.name in ours:
-            continue
+    if {path.name for path in folder.iterdir()} - ours:
         with writing(kept):
-            kept.mkdir(exist_ok=True)
-            if written.is_dir():
-                shutil.copytree(written, kept / written.name, dirs_exist_ok=True)
-            else:
-                shutil.copy(written, kept / written.name)
+            skipped = lambda parent, names: ours if Path(parent) == folder else ()  # noqa: E731
+            shutil.copytree(folder, kept, ignore=skipped, dirs_exist_ok=True)
     return kept
 
 
 def quoted(value: Any) -> str:
-    """What somebody else wrote, as a sentence can show it: no control characters, not long."""
+    """Foreign text, escaped and shortened for an error message."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:79]}…"

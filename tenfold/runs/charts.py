@@ -1,6 +1,6 @@
-"""Charts as data: lines, bands and labels, which a page draws (`page.js`), and PNG pictures. And
-those of runs over training: one run with its extremes, several seeds as their interquartile mean
-with its interval, several groups of them side by side."""
+"""Charts as data: lines, bands and labels, drawn by the page's script (`page.js`) or as PNG
+pictures; and the charts of training curves: one run, several seeds with the interval of their
+interquartile mean, several groups."""
 
 import io
 import re
@@ -19,20 +19,17 @@ from tenfold.runs.statistics import LEAST, bootstrap_interval, interquartile_mea
 
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
 THIN = "thin"  # one of many, behind what they are together
-PARTS = ("reward/", "action/")  # columns of rewards by component, and of the action's numbers
 EACH = 64  # runs of a group whose curves are drawn one by one
-# columns that other charts show, or that only count
-ELSEWHERE = {"return", "episodes", "updates", "steps_per_second"}
 QUARTER = ("first quarter", "second quarter", "third quarter", "last quarter")
-WORDS = {"q": "mean Q of actions taken", "epsilon": "ε", "lr": "learning rate", "kl": "KL"}
+LABELS = {"q": "mean Q of actions taken", "epsilon": "ε", "lr": "learning rate", "kl": "KL"}
 DECADES = 100.0  # a column that spans so much is shown on a logarithmic scale
 STYLES = {"": "-", THIN: "-", "dash": "--", "faint": "-", "dots": "-", "steps": "-"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """`band` is from low to high. A colour is a number of the palette, or as CSS writes it. Lines
-    of one `run` are hidden together, on all charts of a page."""
+    """`band` is from low to high. A colour is an index of the palette or a CSS colour. Lines of one
+    `run` are hidden together, on all charts of a page."""
 
     name: str
     x: Any
@@ -45,8 +42,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """`x` and `y` say what is along the axes. With `ticks`, words stand at 0, 1, 2, … instead of
-    numbers; `notes` are words at places, and `bounds` the lowest and the highest that is shown."""
+    """`x` and `y` label the axes. With `ticks`, these labels stand at 0, 1, 2, … instead of
+    numbers; `notes` are texts at positions, and `bounds` the limits of the y axis."""
 
     title: str
     lines: Sequence[Line]
@@ -77,7 +74,7 @@ def as_png(figure: Any) -> bytes:
 
 
 def add_legend(figure: Any, *axes: Any) -> None:
-    """Below all axes, where it covers nothing; each word once."""
+    """A legend below all axes, without duplicates."""
     handles = {
         word: handle
         for one in axes
@@ -86,28 +83,28 @@ def add_legend(figure: Any, *axes: Any) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
 
 
-def spelt(text: str) -> str:
-    """As it is: between two of this sign Matplotlib would read mathematics."""
+def escape_dollars(text: str) -> str:
+    """Escapes $, which starts a formula in Matplotlib."""
     return text.replace("$", r"\$")
 
 
-def broken(text: str) -> str:
-    """Several lines if need be, broken between an environment's arguments."""
-    return spelt(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE))
+def wrap_title(text: str) -> str:
+    """Wraps a long title between an environment's arguments."""
+    return escape_dollars(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE))
 
 
 def figure_of(charts: Sequence[Chart], title: str, columns: int = 1) -> Any:
-    """The same charts as one picture, under one title."""
+    """The charts as one figure with a common title."""
     lines = -(-len(charts) // columns)
     figure = new_figure(9, 3.6 * lines + 0.4)
     every = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, chart in zip(every, charts, strict=False):
         draw(axes, chart)
-        axes.set_title(broken(title if len(charts) == 1 else chart.title), fontsize=10)
+        axes.set_title(wrap_title(title if len(charts) == 1 else chart.title), fontsize=10)
     for axes in every[len(charts) :]:
         axes.set_visible(False)
     if len(charts) > 1:
-        figure.suptitle(broken(title), fontsize=10)
+        figure.suptitle(wrap_title(title), fontsize=10)
     if any(chart.lines for chart in charts):
         add_legend(figure, *every)
     return figure
@@ -117,7 +114,7 @@ def draw(axes: Any, chart: Chart) -> None:
     thin = [line for line in chart.lines if line.style == THIN]
     for line in chart.lines:
         colour = line.colour if isinstance(line.colour, str) else f"C{line.colour % 10}"
-        label = "_" if line.style == THIN else spelt(line.name)
+        label = "_" if line.style == THIN else escape_dollars(line.name)
         alpha = max(0.05, 0.3 * min(1.0, 16 / len(thin))) if line.style == THIN else 1.0
         axes.plot(
             line.x,
@@ -132,7 +129,7 @@ def draw(axes: Any, chart: Chart) -> None:
         )
         if line.band:
             axes.fill_between(line.x, *line.band, color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel=spelt(chart.x), ylabel=spelt(chart.y))
+    axes.set(xlabel=escape_dollars(chart.x), ylabel=escape_dollars(chart.y))
     if chart.log:
         axes.set_yscale("log", nonpositive="clip")
 
@@ -146,10 +143,14 @@ class Curve:
     colour: str
     label: str
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.column
+
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ in nothing but their seeds, by what each is called; or just one."""
+    """Runs that differ in nothing but their seeds, by name; or a single run."""
 
     name: str
     path: Path
@@ -162,10 +163,6 @@ class Experiment:
         return list(self.digests.values())
 
 
-def words_for(column: str) -> str:
-    return WORDS.get(column, column.replace("_", " ").replace("/", ": "))
-
-
 def lines_of(
     group: Experiment,
     curve: Curve,
@@ -174,12 +171,12 @@ def lines_of(
     run: str = "",
     with_members: bool = True,
 ) -> list[Line]:
-    """A column of a group: of one run with a band from the least to the most (of evaluations one
-    deviation), of several their interquartile mean with its interval, and every one of them."""
+    """A column of a group: for one run a band from minimum to maximum (for evaluations one standard
+    deviation), for several their interquartile mean with its interval, and each of them."""
     courses = {
         names: course
         for names, digest in group.digests.items()
-        if (course := digest.courses.get((curve.kind, curve.column)))
+        if (course := digest.courses.get(curve.key))
     }
     if not courses:
         return []
@@ -205,7 +202,7 @@ def lines_of(
 
 
 def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
-    """One deviation of what is a mean itself."""
+    """The standard deviation of a column that is a mean."""
     column = {"mean_return": "std_return"}.get(curve.column, f"{curve.column}/std")
     course = digest.courses.get((curve.kind, column))
     return course.points()[1] if course else None
@@ -214,8 +211,8 @@ def spread_of(digest: Digest, curve: Curve) -> np.ndarray | None:
 def course_chart(
     groups: Sequence[Experiment], curves: Sequence[Curve], title: str, along: str, upwards: str
 ) -> Chart:
-    """What runs came to over training. Of one group every curve in its own colour, and of one run
-    its episodes; of several groups one curve each."""
+    """The main curves over training. One group: every curve in its own colour, and for one run its
+    episodes; several groups: one curve each."""
     lines: list[Line] = []
     if len(groups) > 1:
         curve = shared_curve(groups, curves)
@@ -233,10 +230,9 @@ def course_chart(
 
 
 def shared_curve(groups: Sequence[Experiment], curves: Sequence[Curve]) -> Curve:
-    """The last one that every run has: evaluations, where all were evaluated."""
+    """The last curve that every run has: evaluations, where all were evaluated."""
     for curve in reversed(curves):
-        key = (curve.kind, curve.column)
-        if all(key in digest.courses for group in groups for digest in group.members):
+        if all(curve.key in digest.courses for group in groups for digest in group.members):
             return curve
     return curves[0]
 
@@ -244,13 +240,14 @@ def shared_curve(groups: Sequence[Experiment], curves: Sequence[Curve]) -> Curve
 def panels(
     groups: Sequence[Experiment], kind: str, along: str, include: Callable[[str], bool]
 ) -> list[Chart]:
-    """A small chart for each column that is `wanted`: losses, KL, entropy, ε, …"""
+    """A small chart for each column that `include` selects: losses, KL, entropy, ε, …"""
     names = dict.fromkeys(
         name for group in groups for digest in group.members for name in digest.names(kind)
     )
     charts = []
     for name in filter(include, names):
-        curve = Curve(kind, name, "C0", words_for(name))
+        label = LABELS.get(name, name.replace("_", " ").replace("/", ": "))
+        curve = Curve(kind, name, "C0", label)
         lines = [
             line
             for number, group in enumerate(groups)
@@ -269,39 +266,14 @@ def panels(
 
 
 def spans_decades(lines: Iterable[Line]) -> bool:
-    """Whether numbers above 0 are of very different sizes."""
+    """Whether positive numbers span more than two decades."""
     values = np.concatenate([np.asarray(line.y, float) for line in lines])
     return bool(values.min() > 0 and values.max() / values.min() > DECADES)
 
 
-def learning_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    return panels(
-        groups,
-        "train",
-        along,
-        lambda name: name not in ELSEWHERE and not name.startswith(PARTS),
-    )
-
-
-def component_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    """Rewards by component and the action's numbers."""
-    return panels(
-        groups,
-        "train",
-        along,
-        lambda name: name.startswith(PARTS) and not name.endswith("/std"),
-    )
-
-
-def evaluation_panels(groups: Sequence[Experiment], along: str) -> list[Chart]:
-    """What evaluations tell besides returns."""
-    others = {"mean_return", "std_return", "episodes"}
-    return panels(groups, "eval", along, lambda name: name not in others)
-
-
 def histograms(groups: Sequence[Experiment]) -> list[Chart]:
-    """Returns and lengths of episodes: of one group by quarters of training, of several in the
-    last quarter in which all have any."""
+    """Returns and lengths of episodes: for one group by quarters of training, for several in the
+    last quarter in which all have episodes."""
     charts = []
     for label, name in (("return of an episode", "returns"), ("length of an episode", "lengths")):
         merged_runs = [
@@ -340,16 +312,12 @@ def bars(one: Histogram, part: int, name: str, colour: int, run: str = "") -> Li
 
 
 def steps_to(group: Experiment, curve: Curve, target: float) -> float | None:
-    """When the interquartile mean of a group first reached a number; None: never."""
+    """The step at which a group's interquartile mean first reached a target; None: never."""
     courses: list[Course] = [
-        course for digest in group.members if (course := digest.courses.get(curve_key(curve)))
+        course for digest in group.members if (course := digest.courses.get(curve.key))
     ]
     if not courses:
         return None
     steps, values = aligned(courses)
     reached = np.flatnonzero(interquartile_mean(values) >= target) if steps.size else []
     return float(steps[reached[0]]) if len(reached) else None
-
-
-def curve_key(curve: Curve) -> tuple[str, str]:
-    return curve.kind, curve.column

@@ -1,4 +1,5 @@
-"""Checkpoints: one file with everything but replay rows, which are saved once and appended.
+"""Checkpoints: one file with all state except replay rows, which are appended in files of their
+own.
 
 `checkpoints/step-N.safetensors` names the files in `replay/` that hold the rows alive at step N,
 each with its digest. Row files never change, so earlier checkpoints stay whole; they are removed
@@ -28,7 +29,7 @@ WEIGHTS = ("agent.online", "agent.target", "agent.norm_")
 
 
 def flat_state(state: dict[str, dict[str, Any]]) -> Arrays:
-    """Nested parts as one mapping of arrays with dotted names."""
+    """Nested state as one mapping of arrays with dotted names."""
     return {
         f"{part}.{name}": value.detach().cpu().numpy()
         if isinstance(value, torch.Tensor)
@@ -49,7 +50,7 @@ def nested_state(arrays: Arrays) -> dict[str, dict[str, Any]]:
 
 
 def checkpoint_steps(path: Path) -> list[int]:
-    """Of the checkpoints in a run's folder, in order."""
+    """The steps of the checkpoints in a run's folder, in order."""
     return sorted(
         int(p.stem[len("step-") :])
         for p in RunFolder(path).checkpoints.glob("step-*.safetensors")
@@ -58,7 +59,7 @@ def checkpoint_steps(path: Path) -> list[int]:
 
 
 def require_weights(path: Path, arrays: Arrays) -> None:
-    """Refuses what is no agent's, and weights that nothing can be done with."""
+    """Refuses files without an agent's parameters, and parameters that are not finite."""
     if "agent.online" not in arrays or not all("." in name for name in arrays):
         raise CheckpointError(f"{path} is damaged: it holds no weights of an agent (agent.online).")
     for name, array in arrays.items():
@@ -76,7 +77,7 @@ def set_aside(path: Path) -> None:
 
 @dataclass
 class Checkpoints:
-    """Writes and finds the checkpoints of one run; remembers which rows are on disk already."""
+    """Writes and finds the checkpoints of one run; tracks which rows are on disk."""
 
     folder: RunFolder
     keep: int
@@ -91,7 +92,7 @@ class Checkpoints:
     waiting: tuple[Arrays, int, float] | None = None
 
     def save(self, learner: Any, note: dict[str, Any]) -> None:
-        """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
+        """Raises OSError if the disk refuses; the previous checkpoint then stays."""
         self.close()
         now = learner.step, note["metrics_bytes"]
         if self.saved == now:
@@ -113,7 +114,7 @@ class Checkpoints:
         self.prune()
 
     def save_rows(self, step: int, replay: Any, heads: np.ndarray) -> dict[str, Any]:
-        """The rows written since the last checkpoint, in a file of their own."""
+        """Writes the rows since the last checkpoint into a new file."""
         rows = self.folder.rows / f"rows-{step:012d}.safetensors"
         since = np.zeros_like(heads) if self.heads is None else self.heads
         about = {"run": self.folder.id, "heads": heads.tolist()}
@@ -131,7 +132,7 @@ class Checkpoints:
             self.close()
 
     def close(self) -> None:
-        """Writes the best policy, where it waits: it does until a disk that was full lets it."""
+        """Writes the pending best policy, unless the disk is still full."""
         if not self.waiting:
             return
         arrays, step, score = self.waiting
@@ -142,16 +143,15 @@ class Checkpoints:
         self.waiting = None
 
     def best_step(self) -> int | None:
-        """The step of the best policy that is saved; None where there is none that is whole."""
+        """The step of the saved best policy; None if there is no intact one."""
         path = self.folder.checkpoints / BEST
         with contextlib.suppress(CheckpointError):
             return self.read_state(path, POLICY)[1]["step"] if path.exists() else None
         return None
 
     def forget_best_after(self, step: int, score: float | None) -> None:
-        """A run goes on from `step`, when `score` was the best: a policy that became the best
-        later, before it was killed or when its end was evaluated, is not this run's. That of the
-        checkpoint comes back, if there was one."""
+        """Discards a best policy that is newer than the checkpoint at `step`, whose best score was
+        `score`; restores the one before it."""
         best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
         # of a damaged one eval says so, to whoever asks for it
         with contextlib.suppress(CheckpointError):
@@ -165,8 +165,8 @@ class Checkpoints:
         before.unlink(missing_ok=True)
 
     def prune(self) -> None:
-        """Keeps the latest `keep` checkpoints and the row files they name; sweeps up what a killed
-        process left."""
+        """Keeps the latest `keep` checkpoints and their row files; removes temporary files of a
+        killed process."""
         for left in [*self.folder.checkpoints.glob(".*.tmp"), *self.folder.rows.glob(".*.tmp")]:
             left.unlink(missing_ok=True)
         steps = self.steps()
@@ -183,8 +183,8 @@ class Checkpoints:
                 rows.unlink(missing_ok=True)
 
     def rows_of(self, step: int) -> set[str]:
-        """The files that hold the rows of a checkpoint. Of those before this session the note is
-        read once, and not the rest of them."""
+        """The row files of a checkpoint. Reads the note of older checkpoints once, and nothing else
+        of them."""
         if step not in self.files:
             note = read_note(self.path(step), NOTE)
             self.files[step] = {link["file"] for link in note["rows"]}
@@ -206,8 +206,8 @@ class Checkpoints:
         return arrays, note
 
     def read(self, step: int) -> tuple[Arrays, list[Arrays], dict[str, Any]]:
-        """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is
-        not whole."""
+        """State, replay rows in order, and note of one checkpoint; CheckpointError if any file is
+        damaged."""
         arrays, note = self.read_state(self.path(step), NOTE, step)
         rows = [
             read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]
@@ -215,8 +215,8 @@ class Checkpoints:
         return arrays, rows, note
 
     def latest(self) -> tuple[Arrays, list[Arrays] | None, dict[str, Any], list[str]]:
-        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set
-        aside as *.damaged).
+        """The newest intact checkpoint, and a warning for each newer damaged one, which is set
+        aside as *.damaged.
 
         Where all are whole but for rows they share, the newest without its rows (None): better than
         nothing at all.
@@ -257,8 +257,8 @@ class Checkpoints:
         )
 
     def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
-        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was
-        saved at. `last` is the last that is whole; a warning names those after it."""
+        """The agent's state of `best` (policy only), `last` or a step, and the step it was saved
+        at. `last` is the last intact one; a warning names damaged ones after it."""
         steps, best = self.steps(), self.folder.checkpoints / BEST
         if which == "best" and not best.exists():
             raise CheckpointError(

@@ -1,5 +1,5 @@
-"""Several experiments side by side on one page: what they came to, how sure that is, how soon, and
-in which settings they differ. The statistics are those of Agarwal et al. (2021)."""
+"""Compares several experiments on one page: scores with their uncertainty, sample efficiency, and
+the settings in which they differ. The statistics are those of Agarwal et al. (2021)."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,8 @@ MEASURES = {"success": Number("", ".1%"), "return": Number("", ",.2f")}
 def write_comparison(
     groups: Sequence[Experiment], out: Path, live: float = 0.0, left_out: Sequence[str] = ()
 ) -> Path:
-    """Experiments on the same environment are compared; those on another stand below. `left_out`
-    says of others why they could not be read."""
+    """Compares experiments on the same environment; other environments get their own sections.
+    `left_out` are the errors of experiments that could not be read."""
     if len(groups) > MOST:
         raise UserError(
             f"{len(groups)} experiments do not fit one page, {MOST} do: name those that are meant."
@@ -73,14 +73,14 @@ def ends_of(group: Experiment) -> list[int]:
 
 
 def common_end(groups: Sequence[Experiment]) -> float:
-    """The last step that all runs have come to, where they are not as far as one another; a few
-    steps of actors are no difference."""
+    """The last step that all runs have reached; infinity if they end together (up to a few steps of
+    actors)."""
     ends = [step for group in groups for step in ends_of(group)]
     return min(ends) if min(ends) < ALIKE * max(ends) else np.inf
 
 
 def end_note(groups: Sequence[Experiment], end: float) -> str:
-    """A sentence about runs that are not as far as others."""
+    """A sentence about runs that end earlier than others."""
     if end == np.inf:
         return ""
     far = ", ".join(f"{group.name} at step {min(ends_of(group)):,}" for group in groups)
@@ -91,13 +91,13 @@ def end_note(groups: Sequence[Experiment], end: float) -> str:
 
 
 def overview(groups: Sequence[Experiment], out: Path, ends: Mapping[str, float]) -> str:
-    """A line for each: what it is, how far, what it came to."""
+    """A line for each experiment: settings, progress, score."""
     lines, near = [], out.absolute().parent
     for group in groups:
         step = min(ends_of(group), default=0)
         end = ends[group.run.env]
         scores = [
-            number.told(float(interquartile_mean(values)))
+            number.text(float(interquartile_mean(values)))
             for measure, number in MEASURES.items()
             if (values := scores_of(group, end, measure)) is not None
         ]
@@ -132,8 +132,7 @@ def settings_differing(groups: Sequence[Experiment]) -> Section:
 
 
 def score(digest: Digest, end: float, measure: str) -> float | None:
-    """What a run came to by a step: in its last evaluation, or in its last training episodes; the
-    more the better."""
+    """A run's score at a step: its last evaluation, or its last training episodes."""
     rows = [row for row in digest.rows if row["step"] <= end]
     evaluations = [row for row in rows if row["kind"] != "train"]
     if not evaluations:
@@ -143,8 +142,8 @@ def score(digest: Digest, end: float, measure: str) -> float | None:
 
 
 def scores_of(group: Experiment, end: float, measure: str = "return") -> np.ndarray | None:
-    """Of all runs of a group; None where one has none yet. A run whose evaluations tell of no
-    success while others' do has none."""
+    """The scores of all runs of a group; None if one has none yet. Runs without successes count as
+    0 where others have some."""
     scores = [score(digest, end, measure) for digest in group.members]
     if measure == "success" and any(value is not None for value in scores):
         scores = [value or 0.0 for value in scores]
@@ -152,26 +151,26 @@ def scores_of(group: Experiment, end: float, measure: str = "return") -> np.ndar
 
 
 def compared(groups: Sequence[Experiment], end: float) -> list[Section]:
-    """Of one environment."""
+    """The sections of one environment."""
     reporter = reporter_of(groups[0].run)
     along, curves = reporter.counted(groups[0].run), reporter.curves(groups[0].run)
     drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
     body = end_note(groups, end) + chart(drawn) + how_soon(groups, drawn)
     sections = [Section("Sample efficiency", body)]
-    scores = [own for group in groups if (own := scores_of(group, end)) is not None]
+    scores = [values for group in groups if (values := scores_of(group, end)) is not None]
     if len(groups) > 1 and len(scores) == len(groups):
         names = [group.name for group in groups]
         rates = [scores_of(group, end, "success") for group in groups]
-        none = [np.zeros(len(own)) for own in scores]
-        if tells_success := any(own is not None for own in rates):  # then they come first
-            every = [z if own is None else own for own, z in zip(rates, none, strict=True)]
+        none = [np.zeros(len(values)) for values in scores]
+        if tells_success := any(values is not None for values in rates):  # then they come first
+            every = [z if values is None else values for values, z in zip(rates, none, strict=True)]
             sections += score_sections(names, every, "success")
         sections += score_sections(names, scores, "return" if tells_success else "")
     return [*sections, *training_sections(groups, reporter)]
 
 
 def how_soon(groups: Sequence[Experiment], drawn: Chart) -> str:
-    """Steps after which the interquartile mean first reached parts of the way to the best."""
+    """Steps after which the interquartile mean first reached fractions of the way to the best."""
     ends = [line for line in drawn.lines if line.style != "thin" and len(line.y)]
     if not ends or len(groups) < 2:
         return ""
@@ -184,7 +183,7 @@ def how_soon(groups: Sequence[Experiment], drawn: Chart) -> str:
     targets = [low + part * (high - low) for part in REACHED]
     steps = Number("", ",.0f")
     lines = [
-        [group.name, *(steps.told(steps_to(group, curve, target)) for target in targets)]
+        [group.name, *(steps.text(steps_to(group, curve, target)) for target in targets)]
         for group in groups
     ]
     return grid(["steps until", *(f"{curve.label} ≥ {target:,.4g}" for target in targets)], lines)
@@ -193,13 +192,18 @@ def how_soon(groups: Sequence[Experiment], drawn: Chart) -> str:
 def score_sections(
     names: Sequence[str], scores: Sequence[np.ndarray], measure: str
 ) -> list[Section]:
-    """Of several groups; `measure` says which of two, where there are two."""
+    """The score sections of several groups; `measure` names one of two measures."""
     target = max(float(values.max()) for values in scores)
     of = f": {measure}" if measure else ""
     return [
         Section(
             f"Scores{of}",
-            scores_note(target)
+            paragraph(
+                "A run's score is its last evaluation, or the mean return of its last "
+                f"{WINDOW} training episodes where there was none. Bars are 95 % bootstrap "
+                f"intervals over runs; the optimality gap is to {target:,.4g}, the best score of "
+                "all, and less is better."
+            )
             + too_few(names, scores)
             + aggregate_intervals(names, scores, target),
         ),
@@ -208,16 +212,8 @@ def score_sections(
     ]
 
 
-def scores_note(target: float) -> str:
-    return paragraph(
-        "A run's score is its last evaluation, or the mean return of its last "
-        f"{WINDOW} training episodes where there was none. Bars are 95 % bootstrap intervals over "
-        f"runs; the optimality gap is to {target:,.4g}, the best score of all, and less is better."
-    )
-
-
 def too_few(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
-    """A sentence about those that have no interval, and one about medians that have none."""
+    """Sentences about groups with too few runs for an interval."""
     counts = {name: len(values) for name, values in zip(names, scores, strict=True)}
     few = [f"{name} ({count})" for name, count in counts.items() if count < LEAST]
     without_median = [name for name, count in counts.items() if LEAST <= count < LEAST_MEDIAN]
@@ -259,7 +255,7 @@ def profiles(names: Sequence[str], scores: Sequence[np.ndarray]) -> Chart:
 
 
 def improvements(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
-    """Of every two, how likely a run of the one is better than a run of the other."""
+    """For each pair, the probability that a run of the one is better than a run of the other."""
     order = sorted(range(len(names)), key=lambda k: -float(interquartile_mean(scores[k])))[:PAIRED]
     rows: list[Any] = [
         (f"{names[a]} over {names[b]}", *improvement(scores[a], scores[b]))

@@ -1,6 +1,6 @@
-"""What a metrics file says, in memory that does not grow with it: every column over training in a
-few hundred bins that keep their extremes, returns and lengths of episodes as histograms, the last
-and the best rows. A file that is being written is read on from where reading stopped."""
+"""Summarises a metrics file in memory of constant size: every column over training in a few hundred
+bins with their extremes, returns and lengths of episodes as histograms, the last and the best rows.
+A growing file is read incrementally."""
 
 import math
 import re
@@ -33,9 +33,8 @@ SUCCESS = {b"": -1, b"false": 0, b"true": 1}  # -1: nothing is said of it
 
 
 class Course:
-    """A column over steps: in each bin how many values, their sum, the least and the most, and the
-    sum of their steps. Bins are 1, 2, 4, … steps wide, as few as fit, and so the same for all runs
-    that are as long."""
+    """A column over steps: count, sum, minimum, maximum and sum of steps in each bin. Bins are 1,
+    2, 4, … steps wide, as few as fit, and so equal for all runs of the same length."""
 
     def __init__(self) -> None:
         self.width = 1
@@ -64,7 +63,7 @@ class Course:
         self.high[filled] = np.maximum(self.high[filled], np.maximum.reduceat(values, first))
 
     def widen(self) -> None:
-        """Every two bins become one."""
+        """Merges every two bins."""
         self.width *= 2
         for name, joined, empty in (
             ("count", np.sum, 0.0),
@@ -77,8 +76,8 @@ class Course:
             setattr(self, name, np.concatenate([pairs, np.full(BINS // 2, empty)]))
 
     def points(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Steps, means, least and most values of the bins that have any; what is alone in its bin
-        is exact."""
+        """Steps, means, minima and maxima of the bins that have values; a single value in a bin is
+        exact."""
         filled = self.count > 0
         count = self.count[filled]
         mean = np.clip(self.total[filled] / count, self.low[filled], self.high[filled])
@@ -86,8 +85,8 @@ class Course:
 
 
 class Histogram:
-    """How often values fall between multiples of a power of two, as fine as so many bars allow,
-    for each part of a run."""
+    """Counts of values between multiples of a power of two, as fine as so many bars allow, for each
+    quarter of a run."""
 
     def __init__(self, exponent: int | None = None) -> None:
         self.exponent = exponent  # the bars' width is 2 to this; None: as the first values are
@@ -95,7 +94,7 @@ class Histogram:
         self.counts = np.zeros((PARTS, 0), np.int64)
 
     def add(self, values: np.ndarray, quarters: np.ndarray, weights: Any = 1) -> None:
-        """`weights`: how often each is counted."""
+        """`weights`: how often each value counts."""
         if not len(values):
             return
         low, high = float(values.min()), float(values.max())
@@ -116,7 +115,7 @@ class Histogram:
         self.counts += added.reshape(shape).astype(np.int64)
 
     def make_room(self, exponent: int, low: float, high: float) -> None:
-        """Bars of this width from the lowest to the highest, with what was counted."""
+        """Rebins the counts into bars of this width from the lowest to the highest value."""
         wider = exponent - (self.exponent or 0)
         before = (np.arange(self.counts.shape[1]) + self.first) >> wider
         self.exponent, self.first = exponent, bar_index(low, exponent)
@@ -131,12 +130,12 @@ class Histogram:
 
 
 def bar_index(value: float, exponent: int) -> int:
-    """Of the bar that a value falls into."""
+    """The bar that a value falls into."""
     return math.floor(math.ldexp(value, -exponent))
 
 
 def merged(histograms: Sequence[Histogram]) -> Histogram:
-    """Of several runs."""
+    """The histogram of several runs."""
     total = Histogram(
         max(
             (histogram.exponent for histogram in histograms if histogram.exponent is not None),
@@ -152,23 +151,23 @@ def merged(histograms: Sequence[Histogram]) -> Histogram:
 
 @dataclass
 class Thinned:
-    """At most twice KEPT of the rows of a kind, evenly spread, and the last."""
+    """At most twice KEPT of the rows of a kind, evenly spread, and the last row."""
 
     stride: int = 1
-    seen: int = 0
+    count: int = 0
     rows: list[tuple[int, Row]] = field(default_factory=list)
     last: Row = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        if self.seen % self.stride == 0:
-            self.rows.append((self.seen, row))
-        self.seen, self.last = self.seen + 1, row
+        if self.count % self.stride == 0:
+            self.rows.append((self.count, row))
+        self.count, self.last = self.count + 1, row
         if len(self.rows) > 2 * KEPT:
             self.rows, self.stride = self.rows[::2], 2 * self.stride
 
 
 class Digest:
-    """Of the metrics in a run's folder; `steps` is how long the run is meant to be."""
+    """The summary of a run's metrics; `steps` is the planned length of the run."""
 
     def __init__(self, path: Path, steps: int = 1) -> None:
         self.path, self.steps = path, max(steps, 1)
@@ -187,8 +186,8 @@ class Digest:
         return self.path / "metrics.jsonl"
 
     def read(self, known: Sequence[Row] | None = None) -> "Digest":
-        """What has been written since the last time. `known` are the rows that are not of episodes,
-        where they are at hand."""
+        """Reads what was written since the last call. `known` are the rows other than episodes,
+        where they are in memory."""
         self.news = []
         if not self.file.is_file():
             return self
@@ -204,15 +203,15 @@ class Digest:
                     self.offset += len(whole) + 1
         if known is not None:
             for start in range(0, len(known), KEPT):
-                self.take_rows(known[start : start + KEPT])
+                self.add_rows(known[start : start + KEPT])
         return self
 
     def take(self, content: bytes, others: bool) -> None:
-        """Whole lines."""
+        """Parses whole lines."""
         lines = EPISODE_LINE.findall(content)
         if plain := [line for line in lines if line[0]]:
             step, ret, length, success, _ = zip(*plain, strict=True)
-            self.take_episodes(
+            self.add_episodes(
                 np.array([*map(int, step)]),
                 np.array([*map(float, ret)]),
                 np.array([*map(int, length)]),
@@ -221,9 +220,9 @@ class Digest:
         if others:
             rows = [row_in(line[4]) for line in lines if not line[0]]
             self.damaged += rows.count(None)
-            self.take_rows([row for row in rows if row])
+            self.add_rows([row for row in rows if row])
 
-    def take_episodes(
+    def add_episodes(
         self, step: np.ndarray, ret: np.ndarray, length: np.ndarray, success: np.ndarray
     ) -> None:
         self.episodes += len(step)
@@ -239,13 +238,13 @@ class Digest:
     def course(self, kind: str, column: str) -> Course:
         return self.courses.setdefault((kind, column), Course())
 
-    def take_rows(self, rows: Sequence[Row]) -> None:
+    def add_rows(self, rows: Sequence[Row]) -> None:
         by_kind: dict[str, list[Row]] = {}
         for row in rows:
             by_kind.setdefault(row["kind"], []).append(row)
         for kind, group in by_kind.items():
             if kind == "episode":  # with more to tell than most
-                self.take_episodes(
+                self.add_episodes(
                     np.array([row["step"] for row in group]),
                     np.array([row["return"] for row in group], float),
                     np.array([row["length"] for row in group]),
@@ -272,8 +271,8 @@ class Digest:
 
     @property
     def rows(self) -> list[Row]:
-        """Of all kinds but episodes, in the order of their steps: some of them where there are
-        many, with the last of each kind and the best evaluation."""
+        """Rows of all kinds but episodes, in the order of their steps: a selection where there are
+        many, including the last of each kind and the best evaluation."""
         kept: dict[int, Row] = {}
         for thinned in self.thinned.values():
             kept |= {id(row): row for _, row in thinned.rows} | {id(thinned.last): thinned.last}
@@ -285,7 +284,7 @@ class Digest:
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Steps and values of every column of numbers; of the clock the steps a second."""
+    """Steps and values of every numeric column; of the timing the steps per second."""
     shapes = dict.fromkeys(map(tuple, rows))
     names = dict.fromkeys(name for shape in shapes for name in shape if name not in UNPLOTTED)
     rates = [row.get("timing", {}).get("steps_per_second") for row in rows]
@@ -304,8 +303,8 @@ def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def aligned(courses: Sequence[Course]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps [T] and values [runs, T] of several runs: at the steps of the one with fewest, as far
-    as all have come, between its own values each."""
+    """Steps [T] and values [runs, T] of several runs on a common grid: the steps of the run with
+    the fewest, up to the last common step, interpolated."""
     every = [course.points()[:2] for course in courses]
     if not all(len(steps) for steps, _ in every):
         return np.zeros(0), np.zeros((len(courses), 0))

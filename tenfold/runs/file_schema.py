@@ -1,5 +1,5 @@
-"""What stands in the files of a run's folder, as tables: key -> what must be there. Whatever is
-read goes through `misfit`.
+"""Schemas of the files in a run's folder: key -> required type. Whatever is read is checked by
+`misfit`.
 
 A table is written as a dict: a key that ends in `?` may be missing, `...` stands for all keys that
 are not named (which may otherwise hold anything). A list of one kind stands for a list of any
@@ -23,9 +23,9 @@ DEPTH = 50  # of tables in tables; nothing of ours comes near it
 
 @dataclass(frozen=True)
 class FieldKind:
-    """Something that is no table and no list, in words and as a question."""
+    """A scalar type: its description and its check."""
 
-    words: str
+    description: str
     fits: Callable[[Any], bool]
 
 
@@ -38,7 +38,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """A value of a setting that is neither text nor a table: lists of such too."""
+    """Whether a setting's value is neither text nor a table; lists of such values count too."""
     if isinstance(value, list):
         return all(isinstance(one, str) or is_plain(one) for one in value)
     return value is None or isinstance(value, bool) or is_number(value)
@@ -79,23 +79,23 @@ ANY = FieldKind("anything", lambda value: True)
 
 
 def maybe(kind: FieldKind) -> FieldKind:
-    return FieldKind(f"{kind.words} or null", lambda value: value is None or kind.fits(value))
+    return FieldKind(f"{kind.description} or null", lambda value: value is None or kind.fits(value))
 
 
 def filled(kind: FieldKind) -> FieldKind:
     return FieldKind(
-        f"a list, not empty, each {kind.words}",
+        f"a list, not empty, each {kind.description}",
         lambda value: isinstance(value, list) and bool(value) and all(map(kind.fits, value)),
     )
 
 
 def misfit(value: Any, schema: Schema, key: str = "") -> str:
-    """What does not fit, such as `sessions[0].from_step is [] and must be a whole number from 0
-    on`; empty where all does."""
+    """Describes the first value that does not fit, such as `sessions[0].from_step is [] and must be
+    a whole number from 0 on`; empty if all do."""
     if isinstance(schema, FieldKind):
         if schema.fits(value):
             return ""
-        return f"{key or 'it'} is {brief(value)} and must be {schema.words}"
+        return f"{key or 'it'} is {brief(value)} and must be {schema.description}"
     if isinstance(schema, list):
         if not isinstance(value, list):
             return f"{key or 'it'} is {brief(value)} and must be a list"
@@ -123,15 +123,14 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
 
 
 def brief(value: Any) -> str:
-    """A value as a sentence shows it, cut where it is long."""
+    """A value shortened for an error message."""
     kind = {dict: "a table", list: "a list"}.get(type(value)) if value else None
     text = kind or json.dumps(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON of any content; ValueError for what is none, or is nested deeper than anything of
-    ours."""
+    """Parses JSON; ValueError for invalid or deeply nested text."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -153,8 +152,8 @@ def parsed(text: str | bytes) -> Any:
 
 
 def read_json(path: Path, schema: Schema, advice: str) -> Any:
-    """What a file of a run's folder holds; UserError where it cannot be read, or holds something
-    else."""
+    """Reads a JSON file of a run's folder; UserError if it cannot be read or does not fit the
+    schema."""
     try:
         value = parsed(path.read_text())
     except OSError as error:
@@ -182,7 +181,7 @@ GONE = ("ignore_mask",)  # dqn could not use masks, and did so only where told t
 
 
 def current(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run as this version has them."""
+    """The settings of a run without those of earlier versions."""
     agent = settings.get("agent")
     if not isinstance(agent, dict):
         return settings

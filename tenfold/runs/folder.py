@@ -48,8 +48,7 @@ SWEEP_KIND = "tenfold-sweep"
 
 
 def origin(kind: str) -> dict[str, Any]:
-    """What a folder says about itself: its kind, and when, by which command and where it was
-    made."""
+    """The record of a new folder: its kind, time, command, versions and machine."""
     return {
         "kind": kind,
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -60,8 +59,7 @@ def origin(kind: str) -> dict[str, Any]:
 
 
 class RunFolder:
-    """Paths and identity of one run. Inside `with` it is kept to this process; a new one is from
-    its creation on."""
+    """Paths and identity of one run. Locked inside `with`; a new one from its creation on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,8 +91,8 @@ class RunFolder:
         overwrite: bool = False,
         init: dict[str, Any] | None = None,
     ) -> "RunFolder":
-        """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says
-        so. `init` tells whose weights the run begins with."""
+        """Creates a folder; refuses one that exists, or with `overwrite` replaces it if it is a
+        run. `init` describes the run whose weights this one starts from."""
         about = origin(KIND) | {"id": uuid.uuid4().hex} | ({"init": init} if init else {})
 
         def fill(made: Path) -> None:
@@ -157,8 +155,7 @@ class RunFolder:
 
 
 def destination(out: str | Path, name: str, overwrite: bool, below: str | Path = RUNS) -> Target:
-    """Where a new run goes: `out`, or without it a folder of its own `below` runs/, which
-    `overwrite` says to replace."""
+    """The folder of a new run: `out`, or a new one `below` runs/, which `overwrite` replaces."""
     home = Path(below or RUNS)
     if out and home != RUNS and not Path(out).resolve().is_relative_to(home.resolve()):
         raise UserError(f"{out} is not in {home}, the folder that all machines share.")
@@ -169,13 +166,12 @@ def destination(out: str | Path, name: str, overwrite: bool, below: str | Path =
 
 
 def named_after(env: str) -> str:
-    """An environment's id as a folder may be called."""
+    """An environment's id as a folder name."""
     return env.split("(")[0].replace("/", "-").replace(":", "-")
 
 
 def run_name(what: Any, run: Run) -> str:
-    """What the folder of a run is called that was not told where to go: after the preset or the
-    file that it was started by, or after its environment."""
+    """The default name of a run's folder: that of its preset or file, or of its environment."""
     if not isinstance(what, str):
         return named_after(run.env)
     if what not in presets() and (what in algorithms() or ":" in what):
@@ -185,9 +181,8 @@ def run_name(what: Any, run: Run) -> str:
 
 
 def require_place(target: Target, overwrite: bool) -> None:
-    """Refuses a folder that holds something: anything that is not ours, a run unless `overwrite`
-    says so, and one that another process trains. Nor can the folder be replaced in which this
-    process is. A number is always free."""
+    """Refuses a folder that holds something else than a run, a run without `overwrite`, one that
+    another process trains, and the current folder. A numbered target is always free."""
     if isinstance(target, Numbered):
         return
     path = target
@@ -223,13 +218,13 @@ SEED = re.compile("^seed: 0$", re.MULTILINE)
 
 @lru_cache(maxsize=4)
 def settings_text(settings: str) -> str:
-    """As config.yaml has them. Hundreds of seeds of one experiment differ in the seed alone, and
-    YAML takes milliseconds."""
+    """The content of config.yaml. Cached, since hundreds of seeds differ in the seed alone and YAML
+    takes milliseconds."""
     return yaml.safe_dump(json.loads(settings), sort_keys=False)
 
 
 def read_settings(path: Path, trust: Trust = False) -> Run:
-    """Of a run's folder, or of several runs'."""
+    """The settings in the folder of a run or of several runs."""
     settings = read_yaml(path / "config.yaml")
     if lost := [name for name in WRITTEN if name not in settings]:
         raise UserError(
@@ -241,8 +236,7 @@ def read_settings(path: Path, trust: Trust = False) -> Run:
 
 
 def last_session(path: Path) -> dict[str, Any]:
-    """What a run tells of itself since its start or its last resume; nothing where it has not
-    begun."""
+    """The last session recorded in run.json; empty where the run has not started."""
     try:
         about = read_json(path / "run.json", RUN, "put it back")
     except UserError:
@@ -251,7 +245,7 @@ def last_session(path: Path) -> dict[str, Any]:
 
 
 def failure(path: Path) -> str:
-    """The sentence that a run failed with, if it did, and has not gone on since."""
+    """The error that a run failed with, if it has not been resumed since."""
     return last_session(path).get("failed", "")
 
 
@@ -275,8 +269,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def is_kind(path: Path, kind: str) -> bool:
-    """Whether a file says that its folder is of this kind; whether the rest of it is whole is
-    another question."""
+    """Whether a file says that its folder is of this kind; the rest of it may still be damaged."""
     try:
         about = parsed(path.read_text())
     except (OSError, ValueError):
@@ -285,13 +278,13 @@ def is_kind(path: Path, kind: str) -> bool:
 
 
 def checkpoint_file(path: Path, checkpoint: str) -> Path:
-    """A file about one checkpoint of a run: best, last, or a step. The last one's has the plain
-    name, and none is written over that of another."""
+    """A file about one checkpoint of a run: best, last, or a step. That of the last one has the
+    plain name."""
     return path if checkpoint == "last" else path.with_stem(f"{path.stem}-{checkpoint}")
 
 
 def runs_below(path: Path) -> list[Path]:
-    """Runs in a folder, the one written to last in front."""
+    """Runs below a folder, the most recently written first."""
     runs = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
     return sorted(runs, key=last_written, reverse=True)
 
@@ -305,8 +298,8 @@ def last_written(path: Path) -> float:
 
 
 def mark_modules(folder: Path, settings: Any) -> None:
-    """Notes that this user wrote these settings, where they name modules or a cluster; beside those
-    of others that the folder holds."""
+    """Marks modules and clusters that the settings name as trusted by this user, in addition to
+    existing marks."""
     names = sorted({*modules_in(settings), *clusters_in(settings)})
     if not names:
         return
@@ -317,8 +310,8 @@ def mark_modules(folder: Path, settings: Any) -> None:
 
 
 def trusted_modules(folder: Path, settings: Any) -> frozenset[str]:
-    """What another machine, which has no key of this user, may import for a run: what its settings
-    name, which come from here, and what this user has marked in its folder."""
+    """The modules that another machine, which has no key of this user, may import for a run: those
+    in its settings, which come from here, and those marked in its folder."""
     try:
         named = set(modules_in(read_yaml(folder / "config.yaml")))
     except ConfigError:

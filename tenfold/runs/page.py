@@ -1,5 +1,5 @@
-"""ONE builder of pages: a title, sections, charts and pictures inside, nothing to load from
-elsewhere. Whatever is shown is text: names and settings may hold any characters.
+"""The builder of all pages: a title, sections, charts and pictures, self-contained. All text is
+escaped: names and settings may hold any characters.
 
 A page says itself that nothing may be loaded, and that no script may run but the one that draws its
 charts (`Content-Security-Policy`).
@@ -43,7 +43,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Link:
-    """In a cell of a table, or in a paragraph."""
+    """A link in a table cell or a paragraph."""
 
     text: Any
     to: str
@@ -51,13 +51,13 @@ class Link:
 
 @cache
 def part(name: str) -> str:
-    """The style and the script of every page."""
+    """The style or the script of every page."""
     return (Path(__file__).parent / name).read_text()
 
 
 @cache
 def policy() -> str:
-    """What a browser may do with a page: show it, and run its one script."""
+    """The content security policy: no loading, and only the page's own script."""
     digest = base64.b64encode(hashlib.sha256(part("page.js").encode()).digest()).decode()
     return (
         "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; "
@@ -66,7 +66,7 @@ def policy() -> str:
 
 
 def page(title: str, sections: Iterable[Section], live: float = 0.0) -> bytes:
-    """`live`: seconds after which it looks at its file again."""
+    """`live`: seconds after which the page reloads its file."""
     bodies = [
         (f"<h2>{html.escape(section.title)}</h2>" if section.title else "") + section.body
         for section in sections
@@ -87,14 +87,14 @@ def page(title: str, sections: Iterable[Section], live: float = 0.0) -> bytes:
 
 
 def inline(value: Any) -> str:
-    """Anything as text, a link as a link."""
+    """A value as escaped text, a link as a link."""
     if isinstance(value, Link):
         return f'<a href="{quote(value.to)}">{html.escape(str(value.text))}</a>'
     return html.escape(str(value))
 
 
 def table(cells: Mapping[Any, Any]) -> str:
-    """Two columns: names and what is said of them."""
+    """Two columns: names and values."""
     lines = "".join(
         f"<tr><th>{inline(name)}</th><td>{inline(value)}</td></tr>" for name, value in cells.items()
     )
@@ -102,7 +102,7 @@ def table(cells: Mapping[Any, Any]) -> str:
 
 
 def grid(head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
-    """A table of any number of columns under their names."""
+    """A table with a header row."""
     names = "".join(f"<th>{inline(name)}</th>" for name in head)
     rows = "\n".join(
         f"<tr>{''.join(f'<td>{inline(value)}</td>' for value in line)}</tr>" for line in lines
@@ -111,14 +111,14 @@ def grid(head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
 
 
 def image(picture: bytes, alt: str) -> str:
-    """A PNG, and what it shows for those who cannot see it."""
+    """A PNG with its alternative text."""
     inside = base64.b64encode(picture).decode()
     source = f"data:image/png;base64,{inside}"
     return f'<p><img class="figure" alt="{html.escape(alt)}" src="{source}"></p>\n'
 
 
 def film(path: Path, near: Path) -> str:
-    """A GIF or an MP4, inside the page unless it is large; `near` is the page's folder."""
+    """A GIF or an MP4, embedded unless it is large; `near` is the page's folder."""
     name = path.relative_to(near) if path.is_relative_to(near) else path
     if path.stat().st_size > LARGEST_FILM:
         return paragraph(Link(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)", name.as_posix()))
@@ -134,21 +134,21 @@ def film(path: Path, near: Path) -> str:
 
 @dataclass
 class SharedArrays:
-    """Arrays that several lines have in common, each once."""
+    """Arrays that several lines share, each stored once."""
 
     kept: list[list[float | None]] = field(default_factory=list)
-    places: dict[bytes, int] = field(default_factory=dict)
+    indices: dict[bytes, int] = field(default_factory=dict)
 
-    def place(self, values: Any) -> int:
+    def index(self, values: Any) -> int:
         key = np.asarray(values, float).tobytes()
-        if key not in self.places:
-            self.places[key] = len(self.kept)
+        if key not in self.indices:
+            self.indices[key] = len(self.kept)
             self.kept.append(numbers(values))
-        return self.places[key]
+        return self.indices[key]
 
 
 def numbers(values: Any) -> list[float | None]:
-    """As JSON has them, with as many digits as anybody sees; None for what is no number."""
+    """Rounded numbers for JSON; None for values that are not finite."""
     values_rounded = [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, float).tolist()]
     return [
         None if abs(v) == np.inf or v != v else int(v) if v == int(v) else v for v in values_rounded
@@ -156,7 +156,7 @@ def numbers(values: Any) -> list[float | None]:
 
 
 def as_json(chart: Chart) -> str:
-    """What the page's script draws. No character of it means anything to HTML."""
+    """The data of a chart as JSON that is safe inside HTML."""
     xs = SharedArrays()
     lines = []
     for line in chart.lines:
@@ -165,7 +165,7 @@ def as_json(chart: Chart) -> str:
             {
                 "name": line.name,
                 "run": line.run,
-                "x": xs.place(line.x),
+                "x": xs.index(line.x),
                 "y": numbers(line.y),
                 "low": None if low is None else numbers(low),
                 "high": None if high is None else numbers(high),
@@ -194,19 +194,19 @@ def as_json(chart: Chart) -> str:
 
 
 def chart(drawn: Chart) -> str:
-    """Curves to hover over, to zoom into and to hide."""
+    """A chart to hover over, to zoom into and to hide lines of."""
     return (
         f'<figure class="chart"><script type="application/json">{as_json(drawn)}</script></figure>'
     )
 
 
 def charts(drawn: Iterable[Chart]) -> str:
-    """Small ones side by side, as many as there is room for."""
+    """Small charts side by side."""
     return f'<div class="charts">{"".join(map(chart, drawn))}</div>\n'
 
 
 def bar(shares: Mapping[str, float]) -> str:
-    """Parts of a whole, the largest first, and each of them in words."""
+    """Shares of a whole as a bar, the largest first, and as text."""
     ordered = sorted(shares.items(), key=lambda share: -share[1])
     spans = "".join(
         f'<span style="flex:{share:.4f};background:var(--c{number % 10})" '
@@ -223,8 +223,8 @@ def intervals(
     form: str = ",.2f",
     with_numbers: bool = True,
 ) -> str:
-    """Numbers with their intervals, if they have some, on one scale, one below the other; `told`
-    also in words."""
+    """Numbers with their intervals, if any, on one scale; `with_numbers`: the intervals also as
+    text."""
     span = high - low or 1.0
 
     def percent(value: float) -> str:
@@ -255,7 +255,7 @@ def preformatted(text: str) -> str:
 
 
 def folded(summary: str, body: str) -> str:
-    """Shown when somebody asks for it."""
+    """Content that is shown on demand."""
     return f"<details><summary>{inline(summary)}</summary>{body}</details>\n"
 
 
@@ -263,8 +263,8 @@ def folded(summary: str, body: str) -> str:
 
 
 def settings_section(run: Run, more: Mapping[str, Any] | None = None) -> Section:
-    """What run it is, its settings that are not the defaults beside these, what else there is to
-    say about them, and all of them as YAML."""
+    """The run's identity, its settings that differ from the defaults, `more` about them, and all
+    settings as YAML."""
     usual = dotted(to_mapping(Run.of({"env": run.env, "agent": {"name": run.agent.name}})))
     every = dotted(to_mapping(run))
     lines = [
@@ -281,7 +281,7 @@ def settings_section(run: Run, more: Mapping[str, Any] | None = None) -> Section
 
 
 def origin_sections(about: Mapping[str, Any]) -> list[Section]:
-    """Where a result comes from, as `run.json` and its like tell it."""
+    """Versions, machine and command, as `run.json` records them."""
     machine = about.get("versions", {}) | about.get("machine", {})
     return [
         Section("Versions and machine", table(machine)),
@@ -290,7 +290,7 @@ def origin_sections(about: Mapping[str, Any]) -> list[Section]:
 
 
 def require_page(path: Path) -> Path:
-    """Refuses to write over what is no page of ours, and where there is no folder."""
+    """Refuses to overwrite a file that is no page of tenfold, and a path without a folder."""
     if not path.parent.is_dir():
         raise UserError(f"--out {path} cannot be written: there is no folder {path.parent}.")
     if path.is_dir():

@@ -14,12 +14,9 @@ from tenfold.core.registry import domain_of
 from tenfold.runs.charts import (
     Experiment,
     as_png,
-    component_panels,
     course_chart,
-    evaluation_panels,
     figure_of,
     histograms,
-    learning_panels,
     panels,
 )
 from tenfold.runs.digest import Digest
@@ -62,6 +59,11 @@ from tenfold.runs.storage import replace_file
 from tenfold.runs.sweep_folder import SweepFolder, about_sweep
 
 MOST_FILMS = 6  # on a page
+# columns of rewards by component and of the action's numbers; columns that other charts show, or
+# that only count; columns of evaluations on the main chart
+COMPONENTS = ("reward/", "action/")
+ELSEWHERE = {"return", "episodes", "updates", "steps_per_second"}
+MAIN_EVALUATION = {"mean_return", "std_return", "episodes"}
 Row = dict[str, Any]
 Rows = list[Row]
 
@@ -75,7 +77,7 @@ def group_of_run(folder: RunFolder, run: Run, name: str = "") -> Experiment:
 
 
 def write_report(folder: RunFolder, run: Run, out: Path | None = None) -> Path:
-    """Reads the metrics and writes the picture and the page; into another file if `out` says so."""
+    """Writes the picture and the page of a run; or only the page into the file `out`."""
     return write_run(group_of_run(folder, run), out)
 
 
@@ -109,8 +111,7 @@ def write(path: Path, title: str, sections: Iterable[Section], live: float = 0.0
 
 
 def damaged(digests: Sequence[Digest]) -> dict[str, str]:
-    """A line about lines of the metrics that hold no row, whole ones only: the last may just be
-    being written."""
+    """A table line with the number of complete but invalid lines of the metrics."""
     count = sum(digest.damaged for digest in digests)
     if not count:
         return {}
@@ -118,20 +119,28 @@ def damaged(digests: Sequence[Digest]) -> dict[str, str]:
 
 
 def training_sections(groups: Sequence[Experiment], reporter: Reporter) -> list[Section]:
-    """Behind the curves, of one run as of many: everything else that was measured."""
+    """The sections behind the main curves, for one run or several."""
     along = reporter.counted(groups[0].run)
     small = {
-        "Evaluations": evaluation_panels(groups, along),
-        "Components": component_panels(groups, along),
-        "Learning": learning_panels(groups, along),
+        "Evaluations": panels(groups, "eval", along, lambda name: name not in MAIN_EVALUATION),
+        "Components": panels(groups, "train", along, is_component),
+        "Learning": panels(groups, "train", along, is_learning),
         "Episodes": histograms(groups),
     }
     sections = [Section(title, charts(drawn)) for title, drawn in small.items() if drawn]
     return [*sections, *time_sections(groups, along)]
 
 
+def is_component(name: str) -> bool:
+    return name.startswith(COMPONENTS) and not name.endswith("/std")
+
+
+def is_learning(name: str) -> bool:
+    return name not in ELSEWHERE and not name.startswith(COMPONENTS)
+
+
 def time_sections(groups: Sequence[Experiment], along: str) -> list[Section]:
-    """Where the time went, by stage, and how fast it was."""
+    """Time by stage, and speed."""
     body = ""
     for group in groups:
         if shares := time_shares(group.members):
@@ -141,8 +150,7 @@ def time_sections(groups: Sequence[Experiment], along: str) -> list[Section]:
 
 
 def time_shares(digests: Sequence[Digest]) -> dict[str, float]:
-    """Of every stage in the whole, of several runs on average: as it was at the end of a run,
-    evaluation and checkpoint and all, or as its last row tells."""
+    """Mean share of each stage, from the end of the runs or from their last rows."""
     totals: Counter[str] = Counter()
     shares_of_runs = [
         last_session(digest.path).get("shares") or digest.last["timing"].get("shares", {})
@@ -155,7 +163,7 @@ def time_shares(digests: Sequence[Digest]) -> dict[str, float]:
 
 
 def films(path: Path, out: Path | None = None) -> list[Section]:
-    """Those that were made of a run, inside the page."""
+    """The films of a run."""
     near = out.parent if out else path
     files = [
         file
@@ -173,7 +181,7 @@ def films(path: Path, out: Path | None = None) -> list[Section]:
 def group_of_seeds(
     folder: SeedsFolder, known: Sequence[Rows] | None = None, name: str = ""
 ) -> Experiment:
-    """`known` are the rows of the members without episodes, where they are at hand."""
+    """`known` are the rows of the members without episodes, where they are in memory."""
     digests = {}
     for number, seed in enumerate(folder.seeds):
         digest = Digest(folder.member(seed), folder.run.steps)
@@ -188,7 +196,7 @@ def write_seeds_report(
     summary: dict[str, Any] | None = None,
     out: Path | None = None,
 ) -> Path:
-    """`rows` of the members and what `summarise` found, where they are at hand."""
+    """`rows` of the members and the result of `summarise`, where they are in memory."""
     return write_seeds(folder, group_of_seeds(folder, rows), summary, out)
 
 
@@ -209,13 +217,14 @@ def write_seeds(
     drawn = course_chart([group], curves, title, along, reporter.course)
     if not out:
         replace_file(folder.path / "curve.png", as_png(figure_of([drawn], title)))
+    near = folder.path / "x"  # films of the first seed that has any
     changed = {"changed on resume": json.dumps(folder.changes)} if folder.changes else None
     sections = [
         Section("", table(cells | damaged(group.members))),
         Section("", chart(drawn)),
         members_section(folder.path, summary["seeds"], reporter, out),
         *training_sections([group], reporter),
-        *films_of_seeds(folder, out),
+        *next(filter(None, (films(path, out or near) for path in folder.members)), []),
         Section("Engine", table(engines_of_seeds(group))),
         settings_section(folder.run, changed),
         *origin_sections(group.about),
@@ -226,7 +235,7 @@ def write_seeds(
 def members_section(
     path: Path, members: dict[int, dict[str, Any]], reporter: Reporter, out: Path | None
 ) -> Section:
-    """A line for each seed, with a link to its own page where there is one."""
+    """A line for each seed, with a link to its page."""
     first = next(iter(members.values()))
     columns = {name: number for name, number in reporter.numbers.items() if name in first}
     pages = {seed: path / f"seed-{seed}" / "report.html" for seed in members}
@@ -239,7 +248,7 @@ def members_section(
     lines = [
         [
             Link(seed, linked[seed]) if seed in linked else seed,
-            *(number.told(member.get(name)) for name, number in columns.items()),
+            *(number.text(member.get(name)) for name, number in columns.items()),
         ]
         for seed, member in members.items()
     ]
@@ -247,19 +256,12 @@ def members_section(
     return Section("", missing + grid(["seed", *(n.heading for n in columns.values())], lines))
 
 
-def films_of_seeds(folder: SeedsFolder, out: Path | None) -> list[Section]:
-    """Of the first seed that was filmed."""
-    return next(
-        filter(None, (films(path, out or folder.path / "x") for path in folder.members)), []
-    )
-
-
 # a sweep
 
 
 def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
-    """What a sweep found, which parameters matter, its trials over training and side by side, and
-    the winner beside the default on held-out seeds."""
+    """The page of a sweep: importance of parameters, trials over training and in parallel
+    coordinates, and the winner against the default on held-out seeds."""
     results = folder.results()
     trials, winner = results["trials"], results["winner"]
     spaces = [search.spaces for search in searches(folder.run, folder.plan.search)]
@@ -304,7 +306,7 @@ def sweep_summary(results: Row) -> str:
 
 
 def trials_table(trials: Sequence[Row], winner: int) -> str:
-    """The best in front, then those that were pruned or failed."""
+    """Trials, the best first, then those that were pruned or failed."""
     states = ["complete", "pruned", "fail"]
 
     def order(trial: Row) -> tuple[Any, ...]:

@@ -1,5 +1,5 @@
-"""How the runs of an algorithm are described: while they train, at their end, as one of many seeds,
-and on their page (`report`); how runs ran, and the charts of a sweep's trials.
+"""Describes the runs of an algorithm: while they train, at their end, as one of many seeds, and on
+their page (`report`); also how runs ran, and the charts of a sweep's trials.
 
 `Reporter` is the usual one, of agents that play episodes. An algorithm whose results are others has
 one of its own (`Algorithm.make_reporter`).
@@ -29,18 +29,18 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Number:
-    """One that a run comes to: what it is called in a table, and how it is written."""
+    """A result: its heading in a table, and its format."""
 
     heading: str
     form: str = ","
 
-    def told(self, value: float | None) -> str:
+    def text(self, value: float | None) -> str:
         return "–" if value is None else f"{value:{self.form}}"
 
 
 class Reporter:
-    """Rows are those of a run's metrics without episodes (of a long run some of them, the last and
-    the best among them), `path` is the run's folder."""
+    """Rows are those of a run's metrics without episodes (of a long run a selection), `path` is the
+    run's folder."""
 
     # kinds of rows that the algorithm adds to the metrics; all of them are evaluations, with a
     # `score` that the best checkpoint has most of
@@ -59,12 +59,12 @@ class Reporter:
     # while it trains
 
     def now(self, latest: Row) -> dict[str, str]:
-        """For the display, from the latest numbers of all kinds of rows; returns of training are
-        shown anyway."""
+        """Numbers for the display, from the latest rows of all kinds, besides the training
+        returns."""
         return {"evaluated": f"{latest['mean_return']:.1f}"} if "mean_return" in latest else {}
 
     def progress(self, paths: Sequence[Path]) -> dict[str, str]:
-        """Every run's latest number, by what it is called."""
+        """The latest number of every run, by label."""
         rows = [latest_row(path / "metrics.jsonl") for path in paths]
         returns = [f"{row['return']:.0f}" if "return" in row else "–" for row in rows]
         return {"returns": " ".join(returns)}
@@ -72,7 +72,7 @@ class Reporter:
     # when it has ended
 
     def warning(self, path: Path) -> str:
-        """What a person must not miss about what was learned."""
+        """An important warning about the result."""
         return ""
 
     # on its page
@@ -81,11 +81,11 @@ class Reporter:
         return "environment steps"
 
     def summary(self, rows: list[Row], run: Run) -> dict[str, Any]:
-        """The table in front."""
+        """The table at the top."""
         return returns_summary(rows, run.eval_policy) | updates_summary(rows, self.counted(run))
 
     def sections(self, path: Path, rows: list[Row], run: Run) -> list[Section]:
-        """Behind the curves: what only this algorithm shows."""
+        """Sections that only this algorithm has."""
         return []
 
     def curves(self, run: Run) -> tuple[Curve, ...]:
@@ -97,8 +97,7 @@ class Reporter:
     # as one of many seeds
 
     def last_numbers(self, rows: list[Row]) -> dict[str, float | None]:
-        """What a run came to; of evaluations that tell successes the best is the one its best
-        checkpoint is from."""
+        """The final numbers of a run; `best` is the evaluation of its best checkpoint."""
         trained = [row for row in rows if row["kind"] == "train"]
         evaluations = [row for row in rows if row["kind"] == "eval"]
         best = max(evaluations, key=rank, default={})
@@ -118,12 +117,12 @@ USUAL = Reporter()
 
 
 def reporter_of(run: Run) -> Reporter:
-    """The one of a run's algorithm."""
+    """The reporter of a run's algorithm."""
     return algorithm(run.agent.name).make_reporter() or USUAL
 
 
 def returns_summary(rows: list[Row], policy: str) -> dict[str, str]:
-    """Of training episodes and of evaluations."""
+    """Returns of training episodes and of evaluations."""
     last = next((row for row in reversed(rows) if row["kind"] == "train"), {})
     evaluated = [row for row in rows if row["kind"] == "eval"]
     cells = {}
@@ -147,7 +146,7 @@ def returns_summary(rows: list[Row], policy: str) -> dict[str, str]:
 
 
 def updates_summary(rows: list[Row], steps: str) -> dict[str, str]:
-    """How far it is, and how fast it was; `steps` says what it counts."""
+    """Progress and speed; `steps` is the label of the step count."""
     last = next((row for row in reversed(rows) if row["kind"] == "train"), None)
     if last is None:
         return {}
@@ -162,8 +161,7 @@ def updates_summary(rows: list[Row], steps: str) -> dict[str, str]:
 
 
 def sessions(about: Mapping[str, Any]) -> dict[str, str]:
-    """How it ran from its start, and from every resume on: the engine and why, where the actors
-    were, what was verified, which settings changed."""
+    """How the run ran in each session: engine, device, actors, verification, changed settings."""
     lines = {}
     for session in about.get("sessions", []):
         how = (
@@ -180,7 +178,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
 
 
 def engines(group: Experiment) -> list[str]:
-    """How its runs ran and what was verified; those that say the same together."""
+    """How the runs of a group ran; identical texts are merged."""
     if len(group.digests) == 1:
         return [f"{name}: {how}" for name, how in sessions(group.about).items()]
     return [f"{seeds}: {how}" for seeds, how in engines_of_seeds(group).items()]
@@ -207,21 +205,20 @@ def seed_list(seeds: Sequence[str]) -> str:
 
 
 def order_of(row: Row) -> tuple[float, float]:
-    """By what trials are ranked, as the best checkpoints of a run are: successes first, of equal
-    ones the score. The best is the greatest."""
+    """The sort key of trials, as of checkpoints: success rate, then score; the best is the
+    greatest."""
     return row.get("success") or 0.0, row["value"]
 
 
-def outcome_text(success: float | None, score: float) -> str:
-    return f"{score:.2f}" if success is None else f"success {success:.1%}, {score:.2f}"
-
-
 def score_text(trial: Row) -> str:
-    return "–" if trial["value"] is None else outcome_text(trial.get("success"), trial["value"])
+    if trial["value"] is None:
+        return "–"
+    success = f"success {trial['success']:.1%}, " if trial.get("success") is not None else ""
+    return f"{success}{trial['value']:.2f}"
 
 
 def value_text(value: Any) -> str:
-    """A parameter's."""
+    """A parameter's value as text."""
     return f"{value:.4g}" if isinstance(value, float) else show(value)
 
 
@@ -230,7 +227,7 @@ def params_text(params: Row) -> str:
 
 
 def held_out_text(confirmed: Row) -> str:
-    """What held-out seeds came to."""
+    """The summary of held-out seeds as text."""
     texts = [f"success {sentence(confirmed['success'], '.1%')}"] if "success" in confirmed else []
     texts += [sentence(confirmed)] if "iqm" in confirmed else []
     failed = confirmed.get("failed", {})
@@ -244,7 +241,7 @@ def tells_success(trials: Sequence[Row]) -> bool:
 def trial_curves(
     trials: Sequence[Row], winner: int, column: str = "values", label: str = "evaluation"
 ) -> Chart:
-    """Each trial's interquartile mean over training, the winner's in front of all."""
+    """Each trial's interquartile mean over training, the winner's on top."""
     suffixes = {"pruned": ", pruned", "fail": ", failed"}
     lines, colours = [], trial_colours(trials)
     for trial in sorted(trials, key=lambda trial: trial["number"] == winner):
@@ -259,8 +256,8 @@ def trial_curves(
 
 
 def trial_colours(trials: Sequence[Row]) -> dict[int, str]:
-    """By their numbers: from blue for the worst to red for the best, grey without a value. Where
-    successes decide, by the place in the order."""
+    """Colours by trial number: blue for the worst to red for the best, grey without a value. With
+    successes, by rank."""
     valued = [trial for trial in trials if trial["value"] is not None]
     ranks = sorted({order_of(trial) for trial in valued})
     by_rank = tells_success(trials)
@@ -274,8 +271,8 @@ def trial_colours(trials: Sequence[Row]) -> dict[int, str]:
 
 
 def parallel_coordinates(trials: Sequence[Row], logarithmic: set[str]) -> Chart:
-    """A line for each trial that has a value, through its parameters to it; `logarithmic` are the
-    parameters that are searched on such a scale."""
+    """A line for each trial that has a value, through its parameters to the value; parameters in
+    `logarithmic` have a log scale."""
     trials = sorted((trial for trial in trials if trial["value"] is not None), key=order_of)
     params = [*trials[-1]["params"]] if trials else []
     axes = {
@@ -301,8 +298,8 @@ def parallel_coordinates(trials: Sequence[Row], logarithmic: set[str]) -> Chart:
 def parallel_axis(
     values: list[Any], log: bool = False
 ) -> tuple[list[float], list[tuple[float, str]]]:
-    """Heights from 0 to 1, and the axis' labels: numbers by their size or, with `log`, on a
-    logarithmic scale; a few values, and words, one above the other."""
+    """Heights from 0 to 1, and the axis' labels: numbers on a linear or, with `log`, a logarithmic
+    scale; few values, and words, at equal distances."""
     if not values:
         return [], []
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)

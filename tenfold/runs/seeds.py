@@ -1,5 +1,5 @@
-"""Many seeds of one experiment: a folder of ordinary runs, `seed-0`, `seed-1`, …, and what they say
-together."""
+"""Many seeds of one experiment: a folder of ordinary runs, `seed-0`, `seed-1`, …, and their
+summary."""
 
 import json
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class SeedsFolder:
-    """Where the members are. `run` is the experiment; its seed is a member's affair. A new one is
-    kept to this process as long as the object lives."""
+    """The folders of the members. `run` is the experiment; each member has its own seed. A new
+    folder is locked as long as the object lives."""
 
     path: Path
     run: Run
@@ -69,7 +69,7 @@ class SeedsFolder:
         shared: bool = False,
         initial: Any = None,
     ) -> "SeedsFolder":
-        """`initial` are weights that every member begins with (`training.loop`)."""
+        """`initial` are weights that every member starts from (`training.loop`)."""
         run = replace(run, env=resolve_paths(run.env))
         about = origin(SEEDS_KIND) | {"seeds": list(seeds)} | ({"shared": True} if shared else {})
         about |= {"init": initial.about} if initial else {}
@@ -104,7 +104,7 @@ class SeedsFolder:
         )
 
     def ready(self, checkpoint: str) -> tuple[int, ...]:
-        """The seeds that can be judged by such a checkpoint, while others have none yet."""
+        """The seeds that have such a checkpoint."""
         pattern = "best.safetensors" if checkpoint == "best" else "step-*.safetensors"
         seeds = tuple(
             seed for seed in self.seeds if any((self.member(seed) / "checkpoints").glob(pattern))
@@ -121,15 +121,14 @@ class SeedsFolder:
         return seeds
 
     def end(self, state: str) -> None:
-        """Notes that those that are not finished will not be: one of `pruned`, `failed`."""
+        """Records that unfinished members will not be resumed: `pruned` or `failed`."""
         if state:
             about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"ended": state}
             with writing(self.path / "seeds.json"):
                 replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
 
     def changed(self, change: dict[str, Any]) -> "SeedsFolder":
-        """The same with other settings, which are written down: every member goes on with them, now
-        or later."""
+        """The folder with changed settings, which are written: every member resumes with them."""
         if not change:
             return self
         new = replace(
@@ -144,14 +143,12 @@ class SeedsFolder:
 
 
 def alone(run: Run) -> Run:
-    """One of several runs, as it would be by itself: `where` = ray says of several where they are,
-    and nothing of their actors."""
+    """One of several runs as a run of its own: `where` = ray places the seeds, not their actors."""
     return replace(run, where="auto", address="") if run.where == "ray" else run
 
 
 def changed_seeds(run: Run, change: Mapping[str, Any]) -> Run:
-    """`changed_run` of several seeds, which may go on here that began on a cluster, and there that
-    began here."""
+    """`changed_run` for several seeds, which may move between this machine and a cluster."""
     if "ray" not in (run.where, change.get("where")):
         return changed_run(run, change)
     where = {name: change[name] for name in ("where", "address") if name in change}
@@ -161,8 +158,7 @@ def changed_seeds(run: Run, change: Mapping[str, Any]) -> Run:
 
 
 def rows_of(folder: SeedsFolder, known: Mapping[int, Rows | None] = {}) -> list[Rows]:
-    """Of each member, those that are `known` or from its file; without those of episodes, which
-    nothing here needs."""
+    """The rows of each member without episodes: those in `known`, or from its file."""
     return [
         known.get(seed) or list(read_rows(folder.member(seed) / "metrics.jsonl", episodes=False))
         for seed in folder.seeds
@@ -170,8 +166,8 @@ def rows_of(folder: SeedsFolder, known: Mapping[int, Rows | None] = {}) -> list[
 
 
 def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, Any]:
-    """The last numbers of each member and of all; also written to summary.json. `rows` are those
-    of the members, where they are at hand."""
+    """The last numbers of each member and of all; also writes summary.json. `rows` are those of the
+    members, where they are in memory."""
     reporter, rows = reporter_of(folder.run), rows or rows_of(folder)
     members = dict(zip(folder.seeds, map(reporter.last_numbers, rows), strict=True))
     summary: dict[str, Any] = {"seeds": members}
@@ -184,12 +180,12 @@ def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, 
 
 
 def pooled(reporter: Reporter) -> list[str]:
-    """The numbers of members that are also given together."""
+    """The names of the numbers that are also summarised over members."""
     return [name for name in reporter.numbers if name != "step"]
 
 
 def summary_sentences(reporter: Reporter, summary: dict[str, Any]) -> dict[str, str]:
-    """Of all members together, by the number's name; `found` is what `summarise` does."""
+    """The summaries of all members, by the number's name."""
     return {
         name: sentence(summary[name], reporter.numbers[name].form)
         for name in pooled(reporter)
@@ -198,7 +194,7 @@ def summary_sentences(reporter: Reporter, summary: dict[str, Any]) -> dict[str, 
 
 
 def left_out(seeds: list[int]) -> str:
-    """A sentence about seeds that cannot be judged yet."""
+    """A sentence about seeds without a checkpoint."""
     return (
         f"left out, without such a checkpoint yet: seed{'s' * (len(seeds) > 1)} "
         f"{', '.join(map(str, seeds))}"
@@ -206,7 +202,7 @@ def left_out(seeds: list[int]) -> str:
 
 
 def describe_run(path: Path) -> str:
-    """A run in a few words: what trained on what, how far, and how well at last."""
+    """One line about a run: agent, environment, progress, return."""
     try:
         run = RunFolder.open(path)[1]
     except UserError as error:
@@ -225,7 +221,7 @@ def describe_run(path: Path) -> str:
 
 
 def describe_seeds(path: Path) -> str:
-    """The same of many seeds."""
+    """The same for many seeds."""
     folder = SeedsFolder.open(path)
     rows = [latest_row(member / "metrics.jsonl") for member in folder.members]
     done = sum(row.get("step", 0) >= folder.run.steps for row in rows)

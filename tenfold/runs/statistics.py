@@ -1,5 +1,5 @@
-"""Numbers of several runs as one, and of several groups of runs side by side: the interquartile
-mean, its bootstrap interval, and what Agarwal et al. (2021) draw of them."""
+"""Statistics over several runs, and over several groups of runs: the interquartile mean, its
+bootstrap interval, and the plots of Agarwal et al. (2021)."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -25,22 +25,23 @@ Estimate = Callable[[np.ndarray], Any]  # over the first axis
 
 
 def interquartile_mean(values: np.ndarray) -> Any:
-    """The mean of what is left without the lowest and the highest quarter (Agarwal et al., 2021),
-    over the first axis."""
+    """The mean without the lowest and the highest quarter (Agarwal et al., 2021), over the first
+    axis."""
     cut = len(values) // 4
     return np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
 
 
 @lru_cache(maxsize=2)
 def resamples(members: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which members a bootstrap draws [resamples, members], and the share of each resample. Of few
-    members these are all the multisets there are with their multinomial probabilities, so that the
-    ends of an interval are exact; of more, draws that are always the same."""
+    """The members of each bootstrap resample [resamples, members], and the resample's probability.
+    For few members all multisets with their multinomial probabilities, so that the interval is
+    exact; for more, fixed random draws."""
     if members > LISTED:
         rows = drawn_members(members, resample_count(members))
         return rows, np.full(len(rows), 1 / len(rows))
     rows = np.array([*itertools.combinations_with_replacement(range(members), members)])
-    orders = factorial(members) / factorials(members)[counts_of(rows, members)].prod(axis=1)
+    factorials = np.array([factorial(k) for k in range(members + 1)], float)
+    orders = factorial(members) / factorials[counts_of(rows, members)].prod(axis=1)
     return rows, orders / members**members
 
 
@@ -49,12 +50,8 @@ def resample_count(members: int) -> int:
 
 
 def drawn_members(members: int, count: int, stream: int = 0) -> np.ndarray:
-    """[count, members], always the same."""
+    """Fixed random draws [count, members]."""
     return np.random.default_rng(stream).integers(members, size=(count, members), dtype=np.int32)
-
-
-def factorials(most: int) -> np.ndarray:
-    return np.array([factorial(k) for k in range(most + 1)], float)
 
 
 def counts_of(rows: np.ndarray, members: int) -> np.ndarray:
@@ -65,8 +62,8 @@ def counts_of(rows: np.ndarray, members: int) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def kept_counts(members: int) -> np.ndarray:
-    """How often the lowest, second lowest, … member is in what a resample keeps between its outer
-    quarters [resamples, members]."""
+    """How often the lowest, second lowest, … member is between the outer quarters of a resample
+    [resamples, members]."""
     cut, counts = members // 4, counts_of(resamples(members)[0], members)
     ends = counts.cumsum(axis=1)
     kept = np.clip(ends, cut, members - cut) - np.clip(ends - counts, cut, members - cut)
@@ -74,9 +71,9 @@ def kept_counts(members: int) -> np.ndarray:
 
 
 def limits(estimates: np.ndarray, weights: np.ndarray | None = None) -> tuple[Any, Any]:
-    """The interval's ends, of what resamples came to (the last axis): the least value that at
-    least 2.5 % of them do not exceed, and the greatest that at least 2.5 % do not fall below.
-    Without `weights` all count the same."""
+    """The interval's ends over resamples (the last axis): the least value that at least 2.5 % of
+    them do not exceed, and the greatest that at least 2.5 % do not fall below. Without `weights`
+    all are equally likely."""
     tail = (1 - SHARE) / 2
     if weights is None:
         count = estimates.shape[-1]
@@ -100,8 +97,8 @@ def weights_for(members: int) -> np.ndarray | None:
 
 
 def bootstrap_interval(values: np.ndarray) -> tuple[Any, Any]:
-    """Percentile bootstrap of the interquartile mean over members (the first axis), with 95 %; of
-    fewer than `LEAST` that is not a number.
+    """The 95 % percentile bootstrap interval of the interquartile mean over members (the first
+    axis); NaN for fewer than `LEAST`.
 
     Which members are drawn is symmetric in them, so it may as well be said of the lowest, the
     second lowest, …: then a resample is a weight for each of the sorted values, and the means of
@@ -124,8 +121,8 @@ def bootstrap_interval(values: np.ndarray) -> tuple[Any, Any]:
 def interval_of(
     estimate: Estimate, values: np.ndarray, least: int = LEAST
 ) -> tuple[float, float, float]:
-    """Any other number of one group's scores, with its percentile bootstrap interval; of too few
-    that is not a number."""
+    """Any other statistic of one group's scores, with its percentile bootstrap interval; NaN for
+    too few."""
     if len(values) < least:
         return float(estimate(values)), np.nan, np.nan
     drawn = estimate(values[resamples(len(values))[0]].T)
@@ -134,7 +131,7 @@ def interval_of(
 
 
 def together(values: list[float]) -> dict[str, Any]:
-    """Several seeds' numbers as one; `interval` is None where they are too few for one."""
+    """The summary of several seeds' numbers; `interval` is None for too few."""
     array = np.array(values, np.float64)
     low, high = bootstrap_interval(array)
     return {
@@ -149,7 +146,7 @@ def together(values: list[float]) -> dict[str, Any]:
 
 
 def sentence(pooled_numbers: dict[str, Any], form: str = ".2f") -> str:
-    """What `together` found, in words; `form` is how its numbers are written."""
+    """A summary of `together` as text; `form` is the format of its numbers."""
     seeds, interval = (
         pooled_numbers["seeds"],
         pooled_numbers["interval"] if pooled_numbers["seeds"] >= LEAST else None,
@@ -165,8 +162,8 @@ def sentence(pooled_numbers: dict[str, Any], form: str = ".2f") -> str:
 
 
 def aggregates(target: float) -> dict[str, Estimate]:
-    """What one number can say of a group's scores; the last is how far they fall short of a target,
-    on average, and the less the better."""
+    """Aggregate statistics of a group's scores; the last is the mean shortfall from a target, where
+    less is better."""
     return {
         "median": lambda scores: np.median(scores, axis=0),
         "interquartile mean": interquartile_mean,
@@ -176,14 +173,13 @@ def aggregates(target: float) -> dict[str, Estimate]:
 
 
 def thresholds_over(scores: list[np.ndarray]) -> np.ndarray:
-    """From the lowest to the highest of all scores."""
+    """Thresholds from the lowest to the highest of all scores."""
     every = np.concatenate(scores)
     return np.linspace(every.min(), every.max(), THRESHOLDS)
 
 
 def profile(scores: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The share of runs whose score is above each threshold, with its interval; of too few that is
-    not a number."""
+    """The share of runs whose score is above each threshold, with its interval; NaN for too few."""
     above = scores[:, None] > thresholds
     if len(scores) < LEAST:
         return above.mean(axis=0), *np.full((2, len(thresholds)), np.nan)
@@ -193,9 +189,8 @@ def profile(scores: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, ...
 
 
 def improvement(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
-    """P(a run of `one` scores more than a run of `other`), equal ones counted half (the
-    Mann-Whitney U statistic over the number of pairs), with its interval; of too few that is not a
-    number."""
+    """P(a run of `one` scores more than a run of `other`), ties counted half (the Mann-Whitney U
+    statistic over the number of pairs), with its interval; NaN for too few."""
     wins = np.sign(one[:, None] - other) / 2 + 0.5
     if min(wins.shape) < LEAST:
         return float(wins.mean()), np.nan, np.nan
@@ -217,6 +212,6 @@ def pooled(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def success_rates(outcomes: Sequence[Outcome]) -> list[float]:
-    """Of each seed, 0 where only others tell of successes; empty where none does."""
+    """The success rate of each seed, 0 where unknown; empty if unknown for all."""
     tells = any(rate is not None for rate, _ in outcomes)
     return [rate or 0.0 for rate, _ in outcomes] if tells else []

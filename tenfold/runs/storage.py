@@ -1,8 +1,7 @@
-"""Files and folders that are whole or not there. A file or folder is written under another name
-and then renamed, so a reader sees the old or the new one, never half of one. Tensor files are
-safetensors with a JSON note and a digest in the header; nothing is pickled. A lock keeps a folder
-to one process; runs/latest is the run that was started last.
-"""
+"""Atomic files and folders: written under a temporary name, then renamed, so that a reader sees the
+old or the new one, never half of one. Tensor files are safetensors with a JSON note and a digest in
+the header; nothing is pickled. A lock gives one process a folder; runs/latest is the run that was
+started last."""
 
 import contextlib
 import errno
@@ -40,7 +39,7 @@ TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 @contextlib.contextmanager
 def writing(what: object) -> Iterator[None]:
-    """A disk that refuses is a person's affair: a sentence about what could not be written."""
+    """Turns an OSError into a UserError that names the file."""
     try:
         yield
     except OSError as error:
@@ -48,7 +47,7 @@ def writing(what: object) -> Iterator[None]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Writes to a temporary name in the same folder, reaches the disk, then renames."""
+    """Writes to a temporary name in the same folder, syncs, then renames."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -63,7 +62,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def for_writing(path: Path, flag: str) -> Path:
-    """A file that is written after much work; refused before it where that cannot be."""
+    """Refuses a file that cannot be written, before the work for it starts."""
     with writing(f"{flag} {path}"):
         new = not path.exists()
         path.open("a").close()
@@ -73,7 +72,7 @@ def for_writing(path: Path, flag: str) -> Path:
 
 
 def digest(arrays: Arrays, note: str) -> str:
-    """Over names, types, shapes, numbers and the note."""
+    """The SHA-256 of names, types, shapes, numbers and note."""
     total = hashlib.sha256(note.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -82,20 +81,26 @@ def digest(arrays: Arrays, note: str) -> str:
     return total.hexdigest()
 
 
-def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
-    """Returns the digest."""
+def tensor_file(arrays: Arrays, note: dict[str, Any]) -> tuple[bytes, str]:
+    """The bytes of a tensor file, and the digest in its header."""
     arrays = {
         name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
     }
     text = json.dumps(note, sort_keys=True)
     checksum = digest(arrays, text)
-    replace_file(path, save(arrays, {"format": FORMAT, "note": text, "digest": checksum}))
+    return save(arrays, {"format": FORMAT, "note": text, "digest": checksum}), checksum
+
+
+def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
+    """Returns the digest."""
+    content, checksum = tensor_file(arrays, note)
+    replace_file(path, content)
     return checksum
 
 
 @contextlib.contextmanager
 def opened_arrays(path: Path) -> Iterator[Any]:
-    """A tensor file; what cannot be read of it is a CheckpointError."""
+    """Opens a tensor file; reading errors become a CheckpointError."""
     try:
         with safe_open(path, "numpy") as file:
             yield file
@@ -119,14 +124,14 @@ def note_in(path: Path, about: dict[str, str], schema: Schema) -> dict[str, Any]
 
 
 def read_note(path: Path, schema: Schema) -> dict[str, Any]:
-    """The note alone: the numbers are neither read nor compared with their checksum."""
+    """The note alone, without reading or checking the arrays."""
     with opened_arrays(path) as file:
         about = file.metadata() or {}
     return note_in(path, about, schema)
 
 
 def require_known_types(path: Path, file: Any) -> None:
-    """Refuses numbers of kinds that nothing of ours is saved as; NumPy has no names for some."""
+    """Refuses element types that tenfold does not write; NumPy lacks some."""
     for name in file.keys():  # noqa: SIM118
         if (kind := str(file.get_slice(name).get_dtype())) not in TYPES:
             raise CheckpointError(
@@ -137,8 +142,8 @@ def require_known_types(path: Path, file: Any) -> None:
 def read_arrays(
     path: Path, expected: str | None = None, schema: Schema = ANY
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note
-    that is not of the schema."""
+    """The arrays and the note; a CheckpointError if the file is missing, foreign or damaged, or the
+    note does not fit the schema."""
     with opened_arrays(path) as file:
         about = file.metadata() or {}
         require_known_types(path, file)
@@ -154,9 +159,8 @@ def read_arrays(
 
 
 class FolderLock:
-    """Keeps a folder to its holder until it is left or dropped; whoever comes second is refused.
-    The kernel holds the lock, so no death of the process leaves one behind; a lock file that lies
-    there means nothing."""
+    """Locks a folder; a second holder is refused. The kernel holds the lock, so none outlives its
+    process; the lock file alone means nothing."""
 
     def __init__(self, folder: Path) -> None:
         with writing(folder):
@@ -185,7 +189,7 @@ class FolderLock:
 
 @contextmanager
 def locked_below(folder: Path) -> Iterator[None]:
-    """A run, or many seeds and each of them, kept to this process, as far as there is one."""
+    """Locks a run, or many seeds and each of them, where they exist."""
     with ExitStack() as locks:
         for lock in (*folder.glob(LOCK), *folder.glob(f"*/{LOCK}")):
             locks.enter_context(FolderLock(lock.parent))
@@ -208,9 +212,8 @@ Target = Path | Numbered
 
 
 def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderLock]:
-    """A new folder, locked: `fill` writes it under a hidden name, so that it is whole when it
-    comes to its place, and before what was there goes. Of two that want the same number one gets
-    the next."""
+    """Creates a locked folder: `fill` writes it under a hidden name, and a rename puts it in place
+    of an old one. Two processes that want the same number get two."""
     first = target.path if isinstance(target, Numbered) else target
     made = first.absolute()
     # threads may train side by side
@@ -253,8 +256,8 @@ def moved(made: Path, target: Target) -> Path:
 
 
 def update_latest(path: Path) -> None:
-    """Makes runs/latest a link to a run below runs/ that starts, where links can be made. One of
-    several is no run of its own."""
+    """Points runs/latest at a run below runs/, where links are supported. Members of several runs
+    do not count."""
     link, run = RUNS.absolute() / LATEST, path.absolute()
     if not run.is_relative_to(link.parent) or any((run.parent / name).exists() for name in SEVERAL):
         return
@@ -269,14 +272,13 @@ def update_latest(path: Path) -> None:
 
 
 def latest() -> Path | None:
-    """The run that runs/latest names, if it is still there."""
+    """The run that runs/latest points at, if it still exists."""
     path = resolve_latest(RUNS / LATEST)
     return path if any((path / name).exists() for name in ("run.json", *SEVERAL)) else None
 
 
 def resolve_latest(path: Path) -> Path:
-    """The run itself where runs/latest leads to it: the link may be turned while somebody works
-    there."""
+    """Resolves runs/latest: the link may change during the work."""
     if LATEST not in path.parts:
         return path
     target = path.resolve()

@@ -1,6 +1,5 @@
 """A sweep's folder: its plan, the study (SQLite, which Optuna's dashboard opens), a folder of seeds
-for each trial, those of the winner and of the default settings on held-out seeds, and what all of
-them say."""
+for each trial, the held-out seeds of the winner and of the default settings, and the results."""
 
 import json
 import os
@@ -44,7 +43,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep does, besides its run."""
+    """The settings of a sweep, besides its run."""
 
     search: dict[str, Any]  # by settings' names, as they were written
     trials: int
@@ -56,7 +55,7 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A new one is kept to this process as long as the object lives."""
+    """A new one is locked as long as the object lives."""
 
     path: Path
     run: Run
@@ -74,11 +73,11 @@ class SweepFolder:
 
     @property
     def study(self) -> str:
-        """Where others, such as Optuna's dashboard, find the study."""
+        """The study's URL, for other tools such as Optuna's dashboard."""
         return f"sqlite:///{quote(str((self.path / STUDY).absolute()))}"
 
     def seeds_in(self, name: str, run: Run, seeds: tuple[int, ...]) -> SeedsFolder:
-        """Of a trial, or of what is confirmed; a new one unless it is there already."""
+        """The seeds of a trial or of a confirmation; created if missing."""
         path = self.path / name
         if path.exists() and not is_seeds(path):
             raise UserError(
@@ -94,7 +93,7 @@ class SweepFolder:
         return made
 
     def seeds_of_trial(self, number: int, run: Run) -> SeedsFolder:
-        """Those of a trial, which are never replaced: others there are a person's to look at."""
+        """The seeds of a trial. Never replaces existing ones that differ."""
         path = self.path / f"trial-{number}"
         if is_seeds(path):
             existing = SeedsFolder.open(path)
@@ -130,7 +129,7 @@ class SweepFolder:
         return cls(path, read_settings(path, trust), SweepPlan(**settings), trust=trust)
 
     def locked(self, trials: int, run: Run) -> "SweepFolder":
-        """The same, kept to this process, with so many trials, where `run` says."""
+        """The locked folder with this number of trials and the location of `run`."""
         lock, plan = FolderLock(self.path), replace(self.plan, trials=trials)
         run = replace(self.run, where=run.where, address=run.address)
         if plan != self.plan or run != self.run:
@@ -140,7 +139,7 @@ class SweepFolder:
         return replace(self, run=run, plan=plan, lock=lock)
 
     def other_than(self, run: Run, plan: SweepPlan) -> str:
-        """What tells this sweep from another: a name; nothing where they are the same but for the
+        """The name of the first difference to another sweep; empty if they differ only in the
         number of trials."""
         mine, others = asdict(replace(self.plan, trials=1)), asdict(replace(plan, trials=1))
         if different := [name for name in mine if mine[name] != others[name]]:
@@ -188,7 +187,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def misfit_of_results(results: Row) -> str:
-    """What does not go together in results.json; empty where all does."""
+    """Describes contradictions in results.json; empty if there are none."""
     rows = results["trials"]
     numbers = [row["number"] for row in rows]
     if len(set(numbers)) < len(numbers):
@@ -221,7 +220,7 @@ def about_sweep(path: Path) -> dict[str, Any]:
 
 
 def require_plan(path: Path) -> None:
-    """Refuses a folder whose sweep.json no longer says that it is a sweep's."""
+    """Refuses a folder whose sweep.json is not that of a sweep."""
     if os.path.lexists(path / PLAN) and not is_sweep(path):
         about_sweep(path)
         raise UserError(f"{path / PLAN} is not a sweep's: {PUT_BACK}.")
@@ -237,8 +236,8 @@ def outcomes_of(path: Path) -> dict[int, Outcome]:
 
 
 def evaluations(paths: Sequence[Path]) -> list[tuple[int, list[Outcome]]]:
-    """The first, second, … evaluation that every run has: a step, and the outcomes of all. (Actors
-    in processes may bring runs a few steps apart.)"""
+    """The first, second, … evaluation of all runs: a step, and the outcomes. (Steps of runs with
+    actor processes may differ slightly.)"""
     by_run = [list(outcomes_of(path).items()) for path in paths]
     return [
         (those[0][0], [outcome for _, outcome in those]) for those in zip(*by_run, strict=False)
@@ -250,8 +249,8 @@ def trained_anew(path: Path) -> str:
 
 
 def require_run(path: Path) -> None:
-    """Refuses a seed's folder that holds something, and no run that can be read: to train it anew
-    would replace what a person may mend."""
+    """Refuses a seed's folder that holds files but no readable run: training it anew would delete
+    them."""
     if not path.exists() or is_run(path):
         return
     if not path.is_dir() or (path / "run.json").exists() or checkpoint_steps(path):
@@ -259,7 +258,7 @@ def require_run(path: Path) -> None:
 
 
 def require_metrics(folder: SeedsFolder, until: int) -> None:
-    """Refuses evaluations that are gone from a run which has come as far as that."""
+    """Refuses runs that have lost evaluations before a step."""
     for path in folder.members:
         whole = len(outcomes_of(path)) >= until // folder.run.eval_every
         if not whole and (steps := checkpoint_steps(path)) and steps[-1] >= until:
@@ -267,7 +266,7 @@ def require_metrics(folder: SeedsFolder, until: int) -> None:
 
 
 def describe_sweep(path: Path) -> str:
-    """A sweep in a few words."""
+    """One line about a sweep."""
     try:
         folder = SweepFolder.open(path)
     except UserError as error:
@@ -278,5 +277,5 @@ def describe_sweep(path: Path) -> str:
 
 
 def steps_of(folder: SeedsFolder) -> int:
-    """How far its seeds are together."""
+    """The sum of the seeds' steps."""
     return sum(latest_row(path / "metrics.jsonl").get("step", 0) for path in folder.members)

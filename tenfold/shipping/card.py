@@ -1,5 +1,4 @@
-"""The model card of a packed run: Markdown, with everything that a run, a person or an environment
-is called shown as text."""
+"""The model card of a packed run, in Markdown; all names are escaped."""
 
 import html
 import json
@@ -35,7 +34,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card tells."""
+    """The content of a card."""
 
     run: Run
     about: Mapping[str, Any]  # the run's run.json
@@ -46,23 +45,25 @@ class Card:
     version: str  # of tenfold, when it was packed
     scored: Sequence[Scored] = ()
     random: Sequence[float] = ()  # returns of random actions
-    said: Sequence[str] = ()  # in place of scores, by an algorithm that judges itself
+    evaluation: Sequence[
+        str
+    ] = ()  # lines of an algorithm with its own evaluation, instead of scores
     seeds: Mapping[str, str] = field(default_factory=dict)  # of all seeds of its experiment
 
 
 def text(value: Any) -> str:
-    """Anything as Markdown shows it: no markup of its own, one line."""
+    """A value as escaped Markdown in one line."""
     line = "".join(letter if letter.isprintable() else " " for letter in str(value))
     return SPECIAL.sub(r"\\\1", html.escape(line, quote=False))
 
 
 def quoted(value: Any) -> str:
-    """A value of the head, which is YAML, and text where somebody reads it as Markdown."""
+    """A value of the YAML front matter, safe if read as Markdown."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
 def fenced(content: str, language: str = "") -> str:
-    """Text as it is. The fence is longer than any in it."""
+    """A code block, with a fence longer than any in the content."""
     longest = max((len(run) for run in re.findall("`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{content.rstrip()}\n{fence}"
@@ -74,7 +75,7 @@ def table(head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
 
 
 def interval(values: Sequence[float]) -> str:
-    """The 95 % percentile bootstrap of the mean; always the same resamples."""
+    """The 95 % percentile bootstrap interval of the mean, with fixed resamples."""
     array = np.array(values, np.float64)
     drawn = np.random.default_rng(0).integers(len(array), size=(RESAMPLES, len(array)))
     low, high = np.quantile(array[drawn].mean(1), [0.025, 0.975])
@@ -89,7 +90,7 @@ def card(content: Card) -> str:
         "environment": run.env,
         "agent": run.agent.name,
         "seed": run.seed,
-        "environment steps": f"{trained_steps(content.rows):,}",
+        "environment steps": f"{max((row['step'] for row in content.rows), default=0):,}",
         "licence": content.licence or UNSTATED,
         "trained": content.about.get("created", UNSTATED),
         "packed by": f"tenfold {content.version}",
@@ -127,15 +128,11 @@ def card(content: Card) -> str:
     )
 
 
-def trained_steps(rows: list[dict[str, Any]]) -> int:
-    return max((row["step"] for row in rows), default=0)
-
-
 def scores(content: Card) -> list[str]:
-    """Of episodes played for the card, of evaluations while it trained, of all seeds."""
+    """Blocks about episodes played for the card, evaluations during training, and all seeds."""
     blocks = []
-    if content.said:
-        blocks.append(fenced("\n".join(content.said)))
+    if content.evaluation:
+        blocks.append(fenced("\n".join(content.evaluation)))
     if content.scored:
         head = ("policy", "step", "mean return", "95 % interval of the mean", "episodes")
         success = any(score.success_rate is not None for score in content.scored)
@@ -179,7 +176,7 @@ def evaluated(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
-    """What the run's algorithm is judged by, over training, as PNG."""
+    """The algorithm's main curves over training, as PNG."""
     reporter, lines = reporter_of(run), []
     for spec in reporter.curves(run):
         points = [

@@ -1,5 +1,5 @@
-"""An exported file is tried before it is kept: on what the run's environment shows, its actions
-must be the agent's."""
+"""Checks an exported file before it is kept: on observations of the run's environment, its actions
+must equal the agent's."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ Runner = Callable[[list[np.ndarray]], list[np.ndarray]]  # arrays in the order o
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch says about itself: missing packages, its own deprecations."""
+    """Silences torch's warnings about itself."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -43,7 +43,7 @@ def quiet() -> Iterator[None]:
 
 
 def onnx_runner(content: bytes) -> Runner | None:
-    """By ONNX Runtime; None where that is not installed."""
+    """A runner with ONNX Runtime; None if that is not installed."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -66,8 +66,8 @@ def torch_runner(content: bytes) -> Runner:
 
 
 def observations(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """What an agent that acts at random is shown in the run's environment: encoded rows [B, …] and
-    masks, those of a team agent by agent."""
+    """Observations of the run's environment under random actions: encoded rows [B, …] and masks,
+    those of a team agent by agent."""
     rows: list[np.ndarray] = []
     masks: list[np.ndarray] = []
     wander = random_policy(agent, SEED)
@@ -91,8 +91,8 @@ def observations(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
 def inputs_and_actions(
     policy: ExportedPolicy, agent: Any, rows: np.ndarray, mask: np.ndarray | None
 ) -> tuple[list[np.ndarray], list[Any]]:
-    """For encoded rows: the arrays that the file is given, and the agent's own actions, with its
-    state after them where it has one."""
+    """The inputs of the file for encoded rows, and the agent's actions, with its next state if it
+    has one."""
     options, count = policy.decoder.actions.options, len(rows)
     more = {"mask": np.ones((count, options), np.bool_) if mask is None else mask}
     draws, numbers = None, np.arange(count)
@@ -113,7 +113,7 @@ def inputs_and_actions(
 
 
 def component(actions: PolicyActions, encoded: Any, path: tuple[str | int, ...]) -> np.ndarray:
-    """The component at a path, of the agent's actions."""
+    """The component of the actions at a path."""
     if not path:
         return np.asarray(encoded)
     decoded = [actions.decode(row) for row in encoded]
@@ -123,7 +123,7 @@ def component(actions: PolicyActions, encoded: Any, path: tuple[str | int, ...])
 
 
 def verdict(policy: ExportedPolicy, agent: Any, run: Run, runner: Runner, runtime: str) -> str:
-    """A sentence about the file's actions beside the agent's; UserError where they are others."""
+    """A sentence that compares the file's actions with the agent's; UserError if they differ."""
     rows, mask = observations(run, agent)
     arrays, (actions, *state) = inputs_and_actions(policy, agent, rows, mask)
     count, furthest = len(rows), 0.0

@@ -47,7 +47,7 @@ DEBUG_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", 
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written, what it says about itself, and what was checked of it."""
+    """An exported file, its metadata, and the result of the check."""
 
     path: Path
     about: dict[str, Any]
@@ -110,7 +110,7 @@ def export(
 def policy_of(
     trained: Trained, sample: bool, mask: bool | None
 ) -> tuple[ExportedPolicy, dict[str, Any]]:
-    """The module to be traced, and what its file says about itself."""
+    """The module to trace, and the file's metadata."""
     run, agent = trained.run, trained.agent
     algo = algorithm(run.agent.name)
     inner = algo.exported(agent, sample)
@@ -145,8 +145,8 @@ def policy_of(
 
 
 def names_of(envs: Any) -> list[str]:
-    """Names of an action's components or options, where the environment has any: `action_names` of
-    our own environments, or as Gymnasium's Atari games have them."""
+    """Names of an action's components or options, if the environment has any: `action_names`, or
+    Gymnasium's Atari action meanings."""
     env: Any = getattr(next(iter(getattr(envs, "envs", ())), None), "unwrapped", None)
     sources: tuple[Callable[[], Any], ...] = (
         lambda: envs.action_names,
@@ -164,8 +164,8 @@ def names_of(envs: Any) -> list[str]:
 
 
 def traced(policy: ExportedPolicy) -> torch.export.ExportedProgram:
-    """The policy as a graph of torch's own operations, for any size of batch, without the
-    parameters that no action depends on (values, noise scales)."""
+    """The policy as a graph of torch operations, for any batch size, without parameters that no
+    action depends on (values, noise scales)."""
     batch = torch.export.Dim(BATCH)
     shapes = tuple({port.axis: batch} for port in policy.inputs)
     examples = tuple(port.example(TRACED_ROWS) for port in policy.inputs)

@@ -1,5 +1,5 @@
-"""The policy as it is exported: what the environment gives -> what the environment takes, as one
-torch module. Between the two stands the agent's own code for encoded rows.
+"""The exported policy: observations -> actions, as one torch module. Between encoder and decoder
+stands the agent's own code for encoded rows.
 
 Inputs and outputs are named arrays (ports), one for every leaf of the spaces: an observation of
 several components has an input for each, named by its path (`obs.sensors.speed`), an action of
@@ -28,8 +28,8 @@ WIDE = {"uint16": "int64", "uint32": "int64", "uint64": "int64"}
 
 @dataclass(frozen=True)
 class Port:
-    """An input or an output: an array [*lead, *shape]. `path` leads to it from the whole
-    observation or action; of a graph `part` is one of its arrays."""
+    """An input or an output: an array [*lead, *shape]. `path` is its position in the observation or
+    action; `part` names one of a graph's arrays."""
 
     name: str
     kind: str  # obs, mask, uniform, normal, state or action
@@ -40,7 +40,7 @@ class Port:
     part: str = ""
 
     def described(self) -> dict[str, Any]:
-        """For the file's metadata."""
+        """The metadata of the port."""
         description = {
             "name": self.name,
             "kind": self.kind,
@@ -51,20 +51,20 @@ class Port:
         return description | ({"part": self.part} if self.part else {})
 
     def example(self, batch: int) -> torch.Tensor:
-        """Zeros of its kind; a mask allows everything."""
+        """Zeros; for a mask ones."""
         size = [batch if side == BATCH else int(side) for side in (*self.lead, *self.shape)]
         fill = torch.ones if self.kind == "mask" else torch.zeros
         return fill(size, dtype=getattr(torch, self.dtype))
 
     @property
     def axis(self) -> int:
-        """Of the batch."""
+        """The batch axis."""
         return self.lead.index(BATCH)
 
 
 def named(kind: str, path: Path, names: set[str]) -> str:
-    """`obs.a.0` for the path a, 0; where a key that holds a dot has taken it, with a number
-    behind."""
+    """`obs.a.0` for the path a, 0; with a number appended where a key that contains a dot has taken
+    it."""
     base = name = ".".join((kind, *map(str, path)))
     number = 1
     while name in names:
@@ -75,7 +75,7 @@ def named(kind: str, path: Path, names: set[str]) -> str:
 
 
 def observation_ports(space: Any, layout: ObsLayout, lead: tuple[str | int, ...]) -> list[Port]:
-    """The inputs of an observation, in the order in which they lie in a row."""
+    """The inputs of an observation, in the order of the encoded row."""
     ports, names = [], set[str]()
     for path, leaf, part in leaves(space, layout):
         if isinstance(leaf, BoundedGraph):
@@ -101,7 +101,7 @@ def observation_ports(space: Any, layout: ObsLayout, lead: tuple[str | int, ...]
 
 
 def leaves(space: Any, layout: ObsLayout, path: Path = ()) -> Iterator[tuple[Path, Any, ObsLayout]]:
-    """The parts of a space that have none, with their paths and layouts."""
+    """The leaves of a space, with their paths and layouts."""
     if not layout.parts:
         yield path, space, layout
         return
@@ -132,7 +132,7 @@ def action_leaves(actions: PolicyActions, path: Path = ()) -> Iterator[tuple[Pat
 
 
 def described_space(space: Any) -> dict[str, Any]:
-    """A space as JSON has it; a bound that is not there is null."""
+    """A space as JSON; a missing bound is null."""
     description: dict[str, Any] = {"type": type(space).__name__}
     if isinstance(space, spaces.Dict):
         return description | {
@@ -160,14 +160,13 @@ def described_space(space: Any) -> dict[str, Any]:
 
 
 def bound(values: np.ndarray) -> Any:
-    """One number where all are the same, else a list of them."""
+    """One number if all bounds are equal, else a list."""
     bounds = [float(x) if np.isfinite(x) else None for x in np.ravel(values).tolist()]
     return bounds[0] if len(set(bounds)) == 1 else bounds
 
 
 class OneHot(nn.Module):
-    """Whole numbers [..., C] -> one-hot [..., Σ n]; a number that is none of its component's is
-    all zeros."""
+    """Integers [..., C] -> one-hot [..., Σ n]; a number out of range is all zeros."""
 
     component: torch.Tensor
     value: torch.Tensor
@@ -191,9 +190,9 @@ class ObservationEncoder(nn.Module):
         super().__init__()
         self.layout, self.lead = layout, len(lead)
         self.ports = observation_ports(space, layout, lead)
-        self.parts = [(leaf, part) for _, leaf, part in leaves(space, layout)]
+        self.leaves = [(leaf, part) for _, leaf, part in leaves(space, layout)]
         self.hot = nn.ModuleList(
-            OneHot(part) if part.one_hot else nn.Identity() for _, part in self.parts
+            OneHot(part) if part.one_hot else nn.Identity() for _, part in self.leaves
         )
 
     def forward(self, inputs: list[torch.Tensor]) -> torch.Tensor:
@@ -202,7 +201,7 @@ class ObservationEncoder(nn.Module):
         plain = iter([tensor for port, tensor in by_port.items() if not port.part])
         rows = [
             self.flat(hot(self.flat(next(plain))))
-            for (space, _), hot in zip(self.parts, self.hot, strict=True)
+            for (space, _), hot in zip(self.leaves, self.hot, strict=True)
             if not isinstance(space, BoundedGraph)
         ]
         if graph:
@@ -219,8 +218,8 @@ class ObservationEncoder(nn.Module):
 
 
 class ActionDecoder(nn.Module):
-    """Components [*lead, C] and numbers [*lead, D] -> an output for every part of the action, in
-    the environment's own numbers and within its bounds, as `PolicyActions.for_env` has it."""
+    """Choices [*lead, C] and numbers [*lead, D] -> an output for every part of the action, clipped
+    to its bounds, as in `PolicyActions.for_env`."""
 
     def __init__(self, actions: PolicyActions, lead: tuple[str | int, ...]) -> None:
         super().__init__()
@@ -246,9 +245,9 @@ class ActionDecoder(nn.Module):
 
 
 class ExportedPolicy(nn.Module):
-    """All of it: tensors in the order of `inputs` -> tensors in the order of `outputs`. `inner` is
-    the algorithm's own: rows, masks, uniform and normal numbers -> components and numbers; where it
-    has a `state_size`, what it remembers is a further input and a further output."""
+    """Tensors in the order of `inputs` -> tensors in the order of `outputs`. `inner` is the
+    algorithm's module: rows, masks, uniform and normal numbers -> choices and numbers; with a
+    `state_size`, its recurrent state is a further input and output."""
 
     def __init__(
         self,
@@ -290,7 +289,7 @@ class ExportedPolicy(nn.Module):
 
 
 def arrays_of(encoder: ObservationEncoder, rows: np.ndarray) -> list[np.ndarray]:
-    """The inputs from which the encoder makes these rows: its inverse, for checks."""
+    """The inverse of the encoder, for checks: the inputs of encoded rows."""
     layout, lead = encoder.layout, rows.shape[: encoder.lead]
     flat = rows.reshape(*lead, -1)
     arrays, at = [], 2 * (layout.graph is not None)
@@ -302,7 +301,7 @@ def arrays_of(encoder: ObservationEncoder, rows: np.ndarray) -> list[np.ndarray]
             ("nodes", "links", "edges"), starts, starts[1:], widths, strict=False
         ):
             graph[name] = flat[..., start:end].reshape(*lead, -1, max(width, 1))
-    plain = iter([part for leaf, part in encoder.parts if not isinstance(leaf, BoundedGraph)])
+    plain = iter([part for leaf, part in encoder.leaves if not isinstance(leaf, BoundedGraph)])
     for port in encoder.ports:
         if port.part:
             arrays.append(graph[port.part].astype(port.dtype))
@@ -319,5 +318,5 @@ def arrays_of(encoder: ObservationEncoder, rows: np.ndarray) -> list[np.ndarray]
 
 
 def batch_lead(agents: int, frames: int) -> tuple[str | int, ...]:
-    """The dimensions before an observation's own: agents with a network each, the batch, frames."""
+    """The leading dimensions: agents with a network each, the batch, frames."""
     return (*((agents,) if agents > 1 else ()), "batch", *((frames,) if frames > 1 else ()))

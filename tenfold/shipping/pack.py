@@ -1,12 +1,10 @@
-"""`ten.pack` and `tenfold pack`: a run as one archive (`runs.archive` says what is in it)."""
+"""`ten.pack` and `tenfold pack`: a run as one archive (`runs.archive` has the format)."""
 
 import hashlib
 import json
 import os
 import stat
-import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +16,20 @@ from tenfold.core.protocols import EvalRequest
 from tenfold.core.registry import algorithm
 from tenfold.evaluation.evaluate import evaluation_of
 from tenfold.evaluation.player import play, random_policy
-from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, MANIFEST, METRICS, PIECE, readable
+from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, MANIFEST, METRICS, readable
 from tenfold.runs.checkpoint import BEST, flat_state
 from tenfold.runs.folder import RunFolder, is_seeds
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, rows_of
 from tenfold.runs.statistics import sentence, together
-from tenfold.runs.storage import for_writing, write_arrays, writing
+from tenfold.runs.storage import for_writing, tensor_file, writing
 from tenfold.shipping.card import Card, Scored, card, curve
 from tenfold.training.learners import Trained, load_run
 
-KEPT = ("kind", "id", "created", "command", "versions", "machine", "sessions")  # of run.json
-LONGEST = 200  # letters of a licence
-WHEN = (1980, 1, 1, 0, 0, 0)  # the same run packed twice is the same file, but for its card
+RUN_JSON_FIELDS = ("kind", "id", "created", "command", "versions", "machine", "sessions")
+MAX_LICENCE_CHARS = 200
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same run packed twice is the same file, but for its card
 OTHER_KINDS = {
     *(".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar"),
     *(".onnx", ".pt", ".pt2", ".pth", ".safetensors", ".pkl"),
@@ -65,27 +63,26 @@ def pack(
             f"{path} holds several seeds, and one run is packed: name a seed's folder, such as "
             f"{SeedsFolder.open(path, trust).members[0]}."
         )
-    if len(licence) > LONGEST or not all(map(str.isprintable, licence)):
-        raise ConfigError("--licence", f"must be one line of at most {LONGEST} characters.")
+    if len(licence) > MAX_LICENCE_CHARS or not all(map(str.isprintable, licence)):
+        raise ConfigError(
+            "--licence", f"must be one line of at most {MAX_LICENCE_CHARS} characters."
+        )
     if episodes < 0:
         raise ConfigError("--episodes", f"= {episodes} is out of range: it must be at least 0.")
     folder, settings = RunFolder.open(path, trust)
     file = for_writing(named_zip(Path(out)) if out else Path(f"{path.resolve().name}.zip"), "--out")
     checkpoints = loaded(folder, env)
     files = texts(folder, settings, file.name, licence, checkpoints, episodes)
-    with tempfile.TemporaryDirectory(prefix="tenfold-") as scratch:
-        for number, (name, trained) in enumerate(checkpoints.items()):
-            kept = Path(scratch) / str(number)
-            state = flat_state({"agent": trained.agent.policy_state()})
-            write_arrays(kept, state, {"run": folder.id, "step": trained.step})
-            files[name] = kept
-        with writing(f"--out {file}"):
-            write_zip(file, files, licence)
+    for name, trained in checkpoints.items():
+        state = flat_state({"agent": trained.agent.policy_state()})
+        files[name] = tensor_file(state, {"run": folder.id, "step": trained.step})[0]
+    with writing(f"--out {file}"):
+        write_zip(file, files, licence)
     return file
 
 
 def named_zip(file: Path) -> Path:
-    """A file's name that does not say that it is something else than a zip file."""
+    """Refuses a file name with the extension of another format."""
     if file.suffix.lower() in OTHER_KINDS:
         stem = file.name.partition(".")[0] or "run"
         raise ConfigError(
@@ -97,7 +94,7 @@ def named_zip(file: Path) -> Path:
 
 
 def loaded(folder: RunFolder, env: Any) -> dict[str, Trained]:
-    """The last checkpoint and the best, by their names in the archive."""
+    """The last and the best checkpoint, by their names in the archive."""
     last = load_run(folder.path, "last", env, folder.trust)
     trained = {f"checkpoints/step-{last.step:012d}.safetensors": last}
     if (folder.checkpoints / BEST).exists():
@@ -112,13 +109,13 @@ def texts(
     licence: str,
     checkpoints: dict[str, Trained],
     episodes: int,
-) -> dict[str, bytes | Path]:
-    """The files beside the weights."""
+) -> dict[str, bytes]:
+    """The files of the archive other than weights."""
     rows = list(read_rows(folder.metrics, episodes=False))
-    about = {name: folder.about[name] for name in KEPT if name in folder.about}
-    about["command"] = named_alone(about.get("command"))
+    about = {name: folder.about[name] for name in RUN_JSON_FIELDS if name in folder.about}
+    about["command"] = portable_command(about.get("command"))
     settings = (folder.path / "config.yaml").read_text()
-    scored, random, lines = judged(run, checkpoints, episodes)
+    scored, random, lines = card_scores(run, checkpoints, episodes)
     content = Card(
         run,
         about,
@@ -133,7 +130,7 @@ def texts(
         all_seeds(folder.path, run, folder.trust),
     )
     metrics = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    files: dict[str, bytes | Path] = {
+    files = {
         CARD: card(content).encode(errors="replace"),
         CURVE: curve(run, rows),
         "config.yaml": settings.encode(),
@@ -143,8 +140,8 @@ def texts(
     return files | ({METRICS: metrics} if readable(metrics) else {})
 
 
-def named_alone(command: Any) -> list[str]:
-    """A command line whose program is a name, without the folders of this machine."""
+def portable_command(command: Any) -> list[str]:
+    """The recorded command without the folders of this machine."""
     command_words = [str(word) for word in command] if isinstance(command, list) else []
     if command_words:
         name = Path(command_words[0]).name
@@ -152,11 +149,11 @@ def named_alone(command: Any) -> list[str]:
     return command_words
 
 
-def judged(
+def card_scores(
     run: Run, checkpoints: dict[str, Trained], episodes: int
 ) -> tuple[list[Scored], list[float], list[str]]:
-    """Episodes of every checkpoint and of random actions; of an algorithm that judges itself what
-    it has to say."""
+    """Episodes of every checkpoint and of random actions; for an algorithm with its own evaluation,
+    its lines."""
     if not episodes:
         return [], [], []
     which = {
@@ -184,7 +181,7 @@ def judged(
 
 
 def all_seeds(path: Path, run: Run, trust: Trust) -> dict[str, str]:
-    """What the seeds beside a run have come to together, where it is one of several."""
+    """The summary of all seeds, if the run is one of several."""
     if not is_seeds(path.resolve().parent):
         return {}
     folder, reporter = SeedsFolder.open(path.resolve().parent, trust), reporter_of(run)
@@ -197,38 +194,19 @@ def all_seeds(path: Path, run: Run, trust: Trust) -> dict[str, str]:
     return sentences
 
 
-def write_zip(file: Path, files: dict[str, bytes | Path], licence: str) -> None:
-    """Under another name first: an archive that is there stays until the new one is whole."""
+def write_zip(file: Path, files: dict[str, bytes], licence: str) -> None:
+    """Written under a temporary name: an existing archive stays until the new one is complete."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    digests = {name: digest_of(content) for name, content in files.items()}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     about = {"kind": KIND, "format": FORMAT, "licence": licence, "files": digests}
     try:
         with zipfile.ZipFile(temporary, "w") as archive:
             for name, content in {MANIFEST: json.dumps(about, indent=1).encode(), **files}.items():
-                entry = zipfile.ZipInfo(name, WHEN)
+                entry = zipfile.ZipInfo(name, ZIP_EPOCH)
                 entry.external_attr = (stat.S_IFREG | 0o644) << 16
-                kept = name.endswith(STORED)
-                entry.compress_type = zipfile.ZIP_STORED if kept else zipfile.ZIP_DEFLATED
-                with archive.open(entry, "w", force_zip64=isinstance(content, Path)) as target:
-                    for piece in pieces(content):
-                        target.write(piece)
+                stored = name.endswith(STORED)
+                form = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+                archive.writestr(entry, content, form)
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def digest_of(content: bytes | Path) -> str:
-    total = hashlib.sha256()
-    for piece in pieces(content):
-        total.update(piece)
-    return total.hexdigest()
-
-
-def pieces(content: bytes | Path) -> Iterator[bytes]:
-    """Of a file, so that it is never in memory as a whole."""
-    if isinstance(content, bytes):
-        yield content
-        return
-    with content.open("rb") as source:
-        while piece := source.read(PIECE):
-            yield piece

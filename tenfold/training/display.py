@@ -1,5 +1,5 @@
-"""How runs look on a terminal: the table of `tenfold watch`, and the live panel of a run that
-trains, or a line now and then where standard error is no terminal."""
+"""Runs on a terminal: the table of `tenfold watch`, and the live panel of a training run, or a line
+from time to time where standard error is no terminal."""
 
 import math
 import time
@@ -41,20 +41,20 @@ OPTIONAL = ("time", "", "curve", "steps/s")  # left out of a narrow window, in t
 
 
 def printable(name: Any) -> str:
-    """A name as a terminal may show it: what would move its cursor is replaced."""
+    """A name without control characters: each of them is replaced."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(name)
     )
 
 
 def natural_width(renderable: RenderableType) -> int:
-    """The columns that it takes where nothing is cut."""
+    """The number of columns that a renderable needs to be shown in full."""
     console = Console(width=10_000)
     return Measurement.get(console, console.options, renderable).maximum
 
 
 def sparkline(values: Any, width: int = SPARK) -> str:
-    """A curve in one line of text."""
+    """A curve as one line of text."""
     array = np.asarray(values, float)
     array = array[np.isfinite(array)]
     if not array.size:
@@ -78,7 +78,7 @@ class RunStatus:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def cells(self) -> dict[str, RenderableType]:
-        """By column."""
+        """The cells by column."""
         left = self.state
         if left in ("running", "finished"):
             left = "–" if left == "finished" else "?"
@@ -102,8 +102,8 @@ class RunStatus:
 
 
 def status_table(runs: Sequence[RunStatus], width: int = 0) -> Table:
-    """A line for each run, with as many columns as `width` has room for (0: all); a name continues
-    on a second line where it is longer than what is left."""
+    """A row for each run, with as many columns as fit into `width` (0: all). Long names are
+    wrapped."""
     rows, table = [run.cells() for run in runs], Table()
     empty = () if any(len(run.curve) for run in runs) else ("curve", "now")
     for dropped in range(len(OPTIONAL) + 1):
@@ -120,8 +120,8 @@ def status_table(runs: Sequence[RunStatus], width: int = 0) -> Table:
 
 
 class Display:
-    """What a person sees of a run that trains. `update` is cheap: call it at every log row.
-    Everything goes to standard error, so that output can be piped."""
+    """Shows the progress of a training run. `update` is cheap: call it at every log row. Everything
+    goes to standard error, so that output can be piped."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Display:
         quiet: bool = False,
         reporter: Reporter = USUAL,
     ) -> None:
-        """`reporter` is that of the run's algorithm."""
+        """`reporter` is the one of the run's algorithm."""
         self.console, self.quiet, self.reporter = Console(stderr=True), quiet, reporter
         self.title, self.steps, self.first = title, steps, first_step
         self.started = self.printed = time.monotonic()
@@ -143,13 +143,14 @@ class Display:
             self.live.start()
 
     def say(self, sentence: str, always: bool = False) -> None:
-        """`always`: also in a quiet run, for what a person must not miss."""
+        """`always`: also in a quiet run, for important warnings."""
         if self.quiet and not always:
             return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def announce(self, title: str, run: Run, lines: Sequence[str] = ()) -> None:
-        """Several runs begin, `run` among them: their title, and notes about their settings."""
+        """Several runs begin, `run` among them: prints their title and notes about their
+        settings."""
         for line in (title, *lines):
             self.say(line)
         for note in advice(run):
@@ -159,7 +160,7 @@ class Display:
         return time.monotonic() - self.started
 
     def rate(self, step: int) -> float:
-        """Steps a second; 0 where a resume has not reached the step it was stopped at."""
+        """Steps per second; 0 where a resumed run has not reached its previous step."""
         return max(step - self.first, 0) / max(self.seconds(), 1e-9)
 
     def update(
@@ -176,7 +177,7 @@ class Display:
         self.show(step, numbers, clock.sentence())
 
     def show(self, step: int, numbers: Mapping[str, str], time_shares: str = "") -> None:
-        """The progress, and further numbers."""
+        """Shows the progress and further numbers."""
         rate = self.rate(step)
         if self.live is not None:
             grid = Table.grid(padding=(0, 2))
@@ -199,7 +200,7 @@ class Display:
 
 
 class SeedDisplay(Display):
-    """Of one seed where a display shows all of them: it prints only what a person must not miss,
+    """The display of one seed of several that share a display: it prints only important warnings,
     with the seed's name."""
 
     def __init__(self, shared: Display, name: str, first_step: int) -> None:
@@ -215,4 +216,4 @@ class SeedDisplay(Display):
     def update(
         self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]
     ) -> None:
-        """All are shown together."""
+        """The shared display shows all seeds together."""

@@ -1,5 +1,5 @@
-"""The learner of a run: checks of threads, device and memory, compilation, restoring a checkpoint;
-and the trained agent of a run."""
+"""Learners: checks of threads, device and memory, compilation, restoring a checkpoint; and the
+trained agent of a run."""
 
 import sys
 import threading
@@ -36,7 +36,7 @@ def make_learner(run: Run) -> Learner:
 
 
 def agent_of(run: Run) -> Any:
-    """The agent of a run, untrained, on the CPU."""
+    """The untrained agent of a run, on the CPU."""
     kind, run = algorithm(run.agent.name), replace(run, device="cpu")
     if (agent := kind.untrained(run)) is not None:
         return agent
@@ -47,7 +47,7 @@ def agent_of(run: Run) -> Any:
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's agent as a checkpoint has it, and the step at which that was saved."""
+    """A run's agent from a checkpoint, and the step at which that was saved."""
 
     folder: RunFolder
     run: Run
@@ -56,10 +56,10 @@ class Trained:
 
 
 def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: Trust = False) -> Any:
-    """The trained agent of a run, given by its folder or archive or by what `ten.train` returned,
-    ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
-    it was an object or a function; `trust` allows modules that somebody else's run names to be
-    imported."""
+    """The trained agent of a run, ready to act. `path` is the run's folder or archive, or what
+    `ten.train` returned; `checkpoint` is last, best or a step; `env` is the run's environment
+    again, where it was an object or a function; `trust` allows modules that somebody else's run
+    names to be imported."""
     with opened(Path(getattr(path, "path", path))) as folder:
         return load_run(folder, str(checkpoint), env, trust).agent
 
@@ -67,7 +67,7 @@ def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: Trus
 def load_run(
     path: Path, checkpoint: str = "last", env: Any = None, trust: Trust = False
 ) -> Trained:
-    """The same, with what belongs to it."""
+    """As `load`, but also returns the folder, the settings and the step."""
     folder, run = RunFolder.open(path, trust)
     lend(run.env, env)
     state, step = Checkpoints(folder, run.keep).policy(checkpoint)
@@ -75,7 +75,7 @@ def load_run(
 
 
 def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
-    """The agent of a run, on the CPU, with what a checkpoint below `path` holds of it."""
+    """The agent of a run, on the CPU, with the parameters of a checkpoint below `path`."""
     # before an agent is made: settings of a stranger may ask for more than there is memory
     least, saved = least_parameters(run), state["online"].numel()
     agent = agent_of(run) if least <= saved else None
@@ -100,7 +100,7 @@ def agent_with(state: dict[str, torch.Tensor], run: Run, path: Path) -> Any:
 
 
 def require_types(path: Path, expected_state: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Refuses numbers of another kind: rounded or cut, they are another policy."""
+    """Refuses parameters of another dtype: converting them would change the policy."""
     for name in expected_state.keys() & state.keys():
         kinds = [str(getattr(values[name], "dtype", "")) for values in (state, expected_state)]
         kind, expected = (kind.removeprefix("torch.") for kind in kinds)
@@ -112,7 +112,7 @@ def require_types(path: Path, expected_state: Mapping[str, Any], state: Mapping[
 
 
 def least_parameters(run: Run) -> int:
-    """Those between the hidden layers of our networks: an agent has more."""
+    """A lower bound of the number of parameters, from the hidden layers alone."""
     settings: Any = run.agent
     networks = algorithm(run.agent.name).networks(settings)
     if not networks or settings.net.module:
@@ -121,7 +121,7 @@ def least_parameters(run: Run) -> int:
 
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
-PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
+NOTICE_AFTER = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
 def check_resources(run: Run) -> None:
@@ -134,8 +134,8 @@ def check_resources(run: Run) -> None:
 
 
 def require_networks(run: Run) -> None:
-    """Refuses hidden layers that memory cannot hold: the kernel would end the process without a
-    word."""
+    """Refuses hidden layers that do not fit into memory: otherwise the kernel would kill the
+    process without a message."""
     settings: Any = run.agent
     networks = algorithm(run.agent.name).networks(settings)
     if not networks:
@@ -154,8 +154,8 @@ def require_networks(run: Run) -> None:
 
 @contextmanager
 def open_learner(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner]:
-    """The learner of a run, its kernels compiled. Its environments and actors are gone afterwards,
-    whatever happens. `initial` are weights to begin with (`training.loop`)."""
+    """The learner of a run, with its kernels compiled. Closes environments and actors at the end,
+    whatever happens. `initial` are weights to start from (`training.loop`)."""
     learner = make_learner(run)
     try:
         if initial:
@@ -180,9 +180,10 @@ def open_learner(run: Run, quiet: bool, initial: Any = None) -> Iterator[Learner
 
 
 def warm_up(learner: Learner, quiet: bool) -> None:
-    """Compiles the engine's kernels, and says so where they are not on disk yet."""
+    """Compiles the engine's kernels, and prints a notice where that takes long."""
     notice = threading.Timer(
-        PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True)
+        NOTICE_AFTER,
+        lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True),
     )
     notice.daemon = True
     notice.start()
@@ -193,15 +194,15 @@ def warm_up(learner: Learner, quiet: bool) -> None:
 
 
 class SettingsMismatch(UserError):
-    """A good checkpoint that does not go together with what was changed. Nothing of the run was
+    """An intact checkpoint that does not fit the changed settings. The run's files were not
     touched."""
 
 
 class CheckpointMismatch(CheckpointError):
-    """A checkpoint that is whole and cannot be gone on from."""
+    """An intact checkpoint file that the run cannot resume from."""
 
-    def __init__(self, path: Path, words: str) -> None:
-        super().__init__(f"{path} is damaged: {words}")
+    def __init__(self, path: Path, sentence: str) -> None:
+        super().__init__(f"{path} is damaged: {sentence}")
         self.path = path
 
 
@@ -252,8 +253,8 @@ def restore_checkpoint(
 def refuse_other_holder(
     learner: Learner, checkpoints: Checkpoints, note: dict[str, Any], why: str
 ) -> None:
-    """Says so where a checkpoint does not fit settings that were changed, or an engine that this
-    machine chooses and the one before did not: it is not damaged."""
+    """Raises SettingsMismatch where a checkpoint does not fit changed settings, or another engine
+    than this machine chooses: then it is not damaged."""
     folder = checkpoints.folder
     changed = {name: values for name, values in note["changed"].items() if name in STATE_HOLDERS}
     if changed:

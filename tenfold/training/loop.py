@@ -1,5 +1,5 @@
-"""Training: make the learner and the folder, or find what a run goes on from, and run it
-(`session`)."""
+"""`train` and `resume`: make the learner and the folder, or find the checkpoint to resume from, and
+run the session (`session`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ from tenfold.runs.folder import RunFolder, destination, is_seeds, require_place,
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.storage import Arrays, Target, read_arrays, update_latest, write_arrays
-from tenfold.training.callbacks import callbacks_of
+from tenfold.training.callbacks import callbacks_of, trackers_named
 from tenfold.training.learners import (
     CheckpointMismatch,
     agent_of,
@@ -41,7 +41,6 @@ from tenfold.training.learners import (
     restore_checkpoint,
 )
 from tenfold.training.session import Result, ResumePoint, Session
-from tenfold.training.tracking import trackers_named
 
 # settings of an agent that decide what the numbers of its networks mean
 MEANING = ("net", "distribution", "frames", "squash")
@@ -50,18 +49,18 @@ FILE = "init.safetensors"  # in a folder of many seeds
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The weights of a checkpoint, and where they are from: what run.json keeps. They travel to
-    other processes and machines as arrays."""
+    """The weights of a checkpoint, and their origin, which run.json records. They are sent to other
+    processes and machines as arrays."""
 
     state: Arrays
     about: dict[str, Any]
 
     def give(self, learner: Learner) -> None:
-        """Into a learner that has not begun."""
+        """Loads them into a learner that has not started."""
         learner.begin_with(nested_state(self.state)["agent"])
 
     def write(self, folder: Path) -> None:
-        """For seeds that begin later."""
+        """Writes them for seeds that start later."""
         write_arrays(folder / FILE, self.state, self.about)
 
 
@@ -113,7 +112,7 @@ def train_from_start(
     callbacks: Sequence[Any],
     report: bool = True,
 ) -> Result:
-    """`train` of settings that are ready, with weights that were read."""
+    """`train` with resolved settings and loaded initial weights."""
     # the learner before the folder: settings that do not fit leave nothing behind
     with (
         open_learner(run, quiet, initial) as learner,
@@ -162,8 +161,8 @@ def resume(
 
 
 def require_fit(path: Path, change: Mapping[str, Any], trust: Trust) -> None:
-    """Refuses settings that a run's checkpoint does not go together with, before they are written
-    down for several."""
+    """Refuses settings that do not fit a run's checkpoint, before they are written for several
+    runs."""
     folder, run = RunFolder.open(path, trust)
     with folder, suppress(Finished, CheckpointMismatch):  # these are told of when it goes on
         run = changed_run(run, change)
@@ -174,7 +173,8 @@ def require_fit(path: Path, change: Mapping[str, Any], trust: Trust) -> None:
 
 
 def skip_checkpoint(error: CheckpointMismatch, folder: RunFolder) -> str:
-    """Sets a checkpoint aside that cannot be gone on from; the error where there is no other."""
+    """Sets aside a checkpoint that cannot be resumed from; raises the error where it is the only
+    one."""
     if len(checkpoint_steps(folder.path)) == 1:
         raise error
     set_aside(error.path)
@@ -189,8 +189,7 @@ def continue_run(
     callbacks: Sequence[Any],
     report: bool,
 ) -> Result:
-    """`resume` in a folder that nobody else writes to; `refused` says which checkpoints could not
-    be gone on from."""
+    """Resumes in a locked folder; `refused` are sentences about checkpoints that were skipped."""
     checkpoints = Checkpoints(folder, run.keep)
     saved = find_resume_point(checkpoints, run, refused)
     check_resources(run)
@@ -202,7 +201,8 @@ def continue_run(
 
 
 def find_resume_point(checkpoints: Checkpoints, run: Run, refused: list[str]) -> ResumePoint:
-    """The one that the run goes on from, or a sentence why it does not."""
+    """The checkpoint to resume from; raises an error where there is none or nothing is left to
+    do."""
     path = checkpoints.folder.path
     arrays, rows, note, complaints = checkpoints.latest()
     settings = current(note["settings"])
@@ -231,8 +231,8 @@ def find_resume_point(checkpoints: Checkpoints, run: Run, refused: list[str]) ->
 def initial_weights(
     path: Any, checkpoint: str | int, run: Run, trust: Trust
 ) -> InitialWeights | None:
-    """Of a run's folder or archive, or of what `ten.train` returned; None where none is named.
-    Refused where the networks of `run` are others."""
+    """The weights of a run's folder or archive, or of what `ten.train` returned; None without a
+    path. Refuses weights of networks that differ from those of `run`."""
     if path is None:
         return None
     path = getattr(path, "path", path)
@@ -274,7 +274,8 @@ def initial_weights(
 
 
 def require_alike(agent: Any, source: Any, path: Path) -> None:
-    """Refuses weights of other networks, or whose numbers mean something else."""
+    """Refuses weights of other networks, or networks whose settings give their numbers another
+    meaning."""
     for name, here, theirs in network_settings(agent, source):
         if here != theirs:
             raise ConfigError(
@@ -300,7 +301,8 @@ def require_alike(agent: Any, source: Any, path: Path) -> None:
 
 
 def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Name and both values of each setting that decides what numbers of a network mean."""
+    """Yields name and both values of each setting that determines the meaning of network
+    outputs."""
     for name in MEANING:
         here, theirs = (getattr(one.config, name, None) for one in (agent, source))
         if isinstance(here, Net) and isinstance(theirs, Net):
@@ -313,7 +315,7 @@ def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def kept_weights(folder: Path) -> InitialWeights | None:
-    """What the seeds of a folder begin with, where their experiment said so."""
+    """The initial weights of all seeds of a folder, or None."""
     path = folder / FILE
     if not path.exists():
         return None

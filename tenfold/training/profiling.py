@@ -1,4 +1,4 @@
-"""Where the time goes: rounds of training with every stage timed, engine by engine, and a trace for
+"""Profiles: rounds of training with every stage timed, engine by engine, and a trace for
 chrome://tracing."""
 
 import json
@@ -26,7 +26,7 @@ MOST_EVENTS = 50_000  # of a trace; more and no browser opens it
 
 
 class EventClock(Clock):
-    """A clock that keeps every lap: stage, start and duration in nanoseconds."""
+    """A clock that records every lap: stage, start and duration in nanoseconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +40,7 @@ class EventClock(Clock):
 
 @dataclass(frozen=True)
 class Profile:
-    """Rounds of one engine: calls and nanoseconds by stage, and the time of whole rounds (`other`
-    is what no stage covers)."""
+    """Timed rounds of one engine; the stage `other` is the time outside all stages."""
 
     engine: str
     steps: int
@@ -49,7 +48,7 @@ class Profile:
     laps: list[tuple[str, int, int]]
 
     def stages(self) -> dict[str, tuple[int, float]]:
-        """Calls and seconds by stage, the costliest first."""
+        """Calls and seconds by stage, the longest first."""
         stages: dict[str, tuple[int, float]] = {}
         for stage, _, duration in self.laps:
             calls, spent = stages.get(stage, (0, 0.0))
@@ -64,8 +63,8 @@ class Profile:
 
 
 def engines_for(run: Run, engines: str | None) -> list[str]:
-    """Those that were asked for, each of which must fit before the first is measured; else the
-    reference, and what is chosen where nobody asks."""
+    """The engines in the flag, each of which must fit before the first is measured; by default the
+    reference and the one that auto chooses."""
     candidates = [engine.strip() for engine in engines.split(",")] if engines else ["plain", "auto"]
     names = []
     for engine in candidates:
@@ -78,7 +77,7 @@ def engines_for(run: Run, engines: str | None) -> list[str]:
 def learning(
     run: Run, engine: str, by_stage: bool = False, quiet: bool = False
 ) -> Iterator[Learner]:
-    """The learner of a run whose learning has started; `by_stage`: every round is timed, stage by
+    """The learner of a run after its first update; `by_stage`: every round is timed, stage by
     stage."""
     run = replace(run, engine=engine)
     check_resources(run)
@@ -97,7 +96,7 @@ def learning(
 
 
 def stretch(learner: Learner, steps: int) -> tuple[int, float]:
-    """Trains for `steps` environment steps; how many they were, and the seconds they took."""
+    """Trains for `steps` environment steps; returns the number of steps and seconds."""
     first, start = learner.step, perf_counter_ns()
     while learner.step < first + steps:
         learner.round(first + steps)
@@ -105,14 +104,14 @@ def stretch(learner: Learner, steps: int) -> tuple[int, float]:
 
 
 def steps_per_second(run: Run, engine: str, steps: int) -> float:
-    """The rate of a short stretch of training, past the start of learning."""
+    """The rate of a short stretch of training, after learning has started."""
     with learning(run, engine) as learner:
         done, seconds = stretch(learner, steps)
     return done / seconds
 
 
 def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
-    """Times `steps` environment steps by stage, past the start of learning."""
+    """Times `steps` environment steps by stage, after learning has started."""
     with learning(run, engine, by_stage=True, quiet=quiet) as learner:
         clock = learner.clock = EventClock()
         done, seconds = stretch(learner, steps)
@@ -142,7 +141,7 @@ def write_trace(profiles: list[Profile], path: Path) -> None:
 
 
 def show_profiles(profiles: list[Profile]) -> None:
-    """A table for each engine, and how many times faster the others are than the first."""
+    """Prints a table for each engine, and the speed-ups relative to the first."""
     for profile in profiles:
         table = Table(
             "stage",
@@ -191,7 +190,7 @@ OTHERWISE = ("evaluate", "save", "verify")  # stages that actors have no part in
 
 
 class Mark(NamedTuple):
-    """How far a run was, and where its time had gone by then."""
+    """Updates, steps and time by stage at one moment."""
 
     updates: int
     step: int
@@ -199,10 +198,10 @@ class Mark(NamedTuple):
 
 
 class CoreUse:
-    """Of one run in this session."""
+    """Suggests --actors where environments keep one core busy while others are idle."""
 
     def __init__(self, learner: Learner) -> None:
-        self.learner, self.told = learner, False
+        self.learner, self.suggested = learner, False
         self.cores = len(os.sched_getaffinity(0))
         self.first = self.begun = self.now()
 
@@ -211,17 +210,17 @@ class CoreUse:
         return Mark(learner.agent.updates, learner.step, dict(learner.clock.spent))
 
     def early(self) -> str:
-        """At a log row: the suggestion, once, as soon as updates have taken their share of the
-        time, which they do not before learning has begun."""
+        """The suggestion at a log row, once, as soon as updates take their usual share of the
+        time."""
         now = self.now()
-        if self.told or self.first.updates == now.updates:
+        if self.suggested or self.first.updates == now.updates:
             return ""
         if self.begun is self.first:
             self.begun = now
             return ""
         enough = now.updates - self.begun.updates >= self.begun.updates - self.first.updates
         suggestion = self.suggestion(self.begun, now) if enough else ""
-        self.told = bool(suggestion)
+        self.suggested = bool(suggestion)
         return suggestion
 
     def final(self) -> str:
@@ -229,7 +228,7 @@ class CoreUse:
         return self.suggestion(self.begun, self.now())
 
     def suggestion(self, before: Mark, now: Mark) -> str:
-        """One sentence where processes would pay; none where they would not, or cannot be."""
+        """One sentence where processes would pay; empty otherwise."""
         run, steps = self.learner.run, now.step - before.step
         spent = {
             stage: spent - before.spent[stage]
@@ -256,8 +255,8 @@ class CoreUse:
 
 
 def wider(run: Run, cores: int) -> Run | None:
-    """The run with its environments divided among actors, as far as cores go; None where it cannot
-    be, or has actors already."""
+    """The run with its environments divided among actors, one per core; None where that is
+    impossible or already so."""
     actors = min(cores, run.num_envs if run.num_envs > 1 else MOST)
     if run.actors > 1 or actors < 2:
         return None

@@ -1,4 +1,4 @@
-"""What happens at intervals of a run: log, evaluate, save; and what a person is told meanwhile."""
+"""Logs, evaluates and saves at intervals of a run, and prints its notices."""
 
 import json
 import math
@@ -30,7 +30,7 @@ ENDLESS = 5_000
 
 
 def policy_digest(learner: Learner) -> str:
-    """Tells apart what evaluations depend on: the policy, and how it is evaluated."""
+    """A digest of everything an evaluation depends on: the policy and the evaluation settings."""
     run = learner.run
     how = run.eval_policy, run.evaluation_episodes, run.evaluation_steps, run.episode_limit
     digest = blake2b(repr(how).encode(), digest_size=16)
@@ -94,7 +94,7 @@ class Recorder:
     # the user's
 
     def call(self, moment: str, *rows: Any) -> None:
-        """Callbacks that have something to say to a moment, such as on_log."""
+        """Calls the callbacks that have this hook, such as on_log."""
         self.call_each(self.callbacks, moment, *rows)
 
     def call_each(self, callbacks: Iterable[Any], moment: str, *rows: Any) -> None:
@@ -109,8 +109,8 @@ class Recorder:
                     require_row(name, was, row)
 
     def show_row(self, moment: str, row: dict[str, Any], keep: Callable[[], None]) -> None:
-        """To callbacks, which may add to it; then it is kept. Where one of them saves the run, the
-        others see it first, and what is saved has it."""
+        """Passes a row to the callbacks, which may add numbers to it, then calls `keep`. Where one
+        of them saves the run, the others are called first, so that the saved row is complete."""
         rest, outer = iter(self.callbacks), self.keep_row
 
         def finish() -> None:
@@ -126,11 +126,12 @@ class Recorder:
             self.keep_row = outer
 
     def stop(self, evaluate: bool = True) -> None:
-        """The run ends after this round, evaluated and saved as at its end; it can be resumed."""
+        """Ends the run after this round, evaluated and saved as at its end; it can be resumed."""
         self.stopping, self.hurried = True, not evaluate
 
     def set_lr(self, lr: Any) -> None:
-        """A number or a schedule, from the next update on; written into the run's settings."""
+        """Sets the learning rate, a number or a schedule, from the next update on; also in the
+        run's settings."""
         learner, settings = self.learner, replace(self.run.agent, lr=lr)
         learner.run = replace(self.run, agent=settings)
         learner.set_lr(learner.run.agent.lr)  # type: ignore[attr-defined]
@@ -138,7 +139,7 @@ class Recorder:
         self.try_to("write the settings", lambda: write_settings(path, learner.run))
 
     def play(self, until: int) -> None:
-        """Rounds, not beyond a step."""
+        """Runs one round, not beyond a step."""
         for episode in self.learner.round(until):
             self.metrics.episode(self.step, episode)
 
@@ -185,8 +186,8 @@ class Recorder:
             self.record_evaluation(evaluation)
 
     def run_evaluation(self) -> Evaluated | None:
-        """An evaluation that is not recorded yet; None where it was interrupted. A policy that is
-        what it was at the last one is not played again: its numbers hold here too."""
+        """Evaluates without writing a row; None if interrupted. The result of an unchanged
+        policy is reused."""
         clock = self.learner.clock
         clock.start()
         self.refuse_divergence()
@@ -204,20 +205,20 @@ class Recorder:
         return result
 
     def is_evaluated(self) -> bool:
-        """Whether the policy, as it is, has a row of this step."""
+        """Whether the current policy has an evaluation row of this step."""
         row = row_in(self.evaluated.get("row", "")) or {}
         same = row.get("step") == self.step
         return same and self.evaluated["digest"] == policy_digest(self.learner)
 
     def final(self) -> Evaluated | None:
-        """Of the networks that a run ends with, unless they have been evaluated, or nobody waits
-        for it."""
+        """The evaluation at the end of a run; None if the policy was evaluated already or the run
+        was interrupted."""
         hurried = self.hurried or self.interrupt.signal
         judged = not self.step or self.evaluated_policy == policy_digest(self.learner)
         return None if hurried or judged or not self.run.eval_every else self.run_evaluation()
 
     def record_evaluation(self, evaluation: Evaluated) -> None:
-        """An evaluation's row; the best so far is saved."""
+        """Writes the row of an evaluation; saves the policy if it is the best so far."""
         self.refuse_divergence()  # before such a policy counts as the best
         row = json.dumps(evaluation.row)  # as text: a note's keys are sorted
         self.evaluated = {"digest": self.evaluated_policy, "row": row, "score": evaluation.score}
@@ -241,8 +242,8 @@ class Recorder:
             )
 
     def save(self) -> str:
-        """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the
-        next attempt may succeed. Networks that diverged are never saved."""
+        """Saves a checkpoint. A full disk does not end the run: the previous checkpoint stays, and
+        the next attempt may succeed. Networks that diverged are never saved."""
         if self.saving:  # a callback asks for it at on_checkpoint
             return ""
         learner = self.learner
@@ -281,7 +282,7 @@ class Recorder:
     # words
 
     def notice_endless(self) -> None:
-        """Of an environment without a time limit whose episodes do not end."""
+        """Prints a notice where no episode of an environment without a time limit ends."""
         run = self.run
         played = self.step // (run.num_envs * run.actors)
         if played < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
@@ -294,7 +295,7 @@ class Recorder:
             )
 
     def notice(self, text: str) -> None:
-        """About episodes that are long or have no end, once."""
+        """Prints a notice about long or endless episodes, once."""
         if not self.noticed:
             self.display.say(f"Note: {text}.")
         self.noticed = True
@@ -311,7 +312,7 @@ class Recorder:
         )
 
     def emit_notices(self) -> None:
-        """Says what happened that a person may want to know, and what one must not miss."""
+        """Prints the learner's notices and warnings."""
         for text in self.learner.notices:
             self.display.say(f"step {self.step:,}: {text}")
         self.learner.notices.clear()

@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster: what `worker_pool.Pool` does with the cores of this machine.
+"""Runs as tasks of a Ray cluster: the counterpart of `worker_pool.Pool`.
 
 Ray would begin a lost task anew with what it was given at first. So it has no retries of its own
 here: a run whose machine is gone is given to another one, with the files that have come from it,
@@ -18,7 +18,7 @@ from tenfold.core.processes import Interrupt
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, require_ray
 from tenfold.runs.folder import trusted_modules
 from tenfold.training.remote_run import DeltaPacker, FolderDelta, run_remotely, unpack
-from tenfold.training.worker_pool import POLL, Tasks, Work
+from tenfold.training.worker_pool import POLL, Pool, Tasks, Work
 
 ATTEMPTS = 4  # of a run that never comes any further
 STOP_TIMEOUT = 60.0  # seconds for runs to be saved after a signal
@@ -29,7 +29,7 @@ IN_FLIGHT = 2  # deltas of a run that were not received yet
 
 @dataclass
 class RemoteTask:
-    """A task under way."""
+    """A task that is running or waiting on the cluster."""
 
     name: Any
     task: tuple[Any, ...]
@@ -38,8 +38,8 @@ class RemoteTask:
     where: str = ""  # "" as long as it waits for a machine
 
 
-class ClusterPool:
-    """Works through tasks whose first two parts are a run's settings and its folder here, the last
+class ClusterPool(Pool):
+    """Works through tasks that start with a run's settings and its folder here, and end with
     whether its modules are trusted. With `shared`, machines write into that folder themselves."""
 
     def __init__(
@@ -48,22 +48,17 @@ class ClusterPool:
         tasks: Sequence[tuple[Any, ...]] | Tasks,
         address: str = "",
         shared: bool = False,
-        say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
+        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
+        super().__init__(work, tasks)
         self.ray = require_ray()
-        self.work, self.tasks = work, tasks if isinstance(tasks, Tasks) else Tasks(tasks)
         self.address, self.shared, self.say = address, shared, say
         self.running_tasks: list[RemoteTask] = []
-        self.done, self.stopping, self.lost = 0, False, 0
-        self.counted, self.cores = 0.0, 1.0
+        self.lost, self.counted, self.cores = 0, 0.0, 1.0
         self.reported: set[str] = set()
 
-    @property
-    def errors(self) -> dict[Any, str]:
-        return self.tasks.errors
-
     def run(self, workers: int, look: Callable[[int], None]) -> int:
-        """The signal that stopped it, or 0; `workers` at a time (0: as many as there are cores)."""
+        """Returns the signal that stopped it, or 0; `workers` at a time (0: one per core)."""
         connect(self.address)
         try:
             self.stop_signal = self.start_stop_signal()
@@ -79,7 +74,7 @@ class ClusterPool:
             disconnect()
 
     def start_stop_signal(self) -> Any:
-        """On this machine, which is lost only with this process."""
+        """Starts the actor on this machine, so that it is lost only together with this process."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = self.ray.get_runtime_context().get_node_id()
@@ -87,7 +82,7 @@ class ClusterPool:
         return self.ray.remote(num_cpus=0, scheduling_strategy=strategy)(StopSignal).remote()
 
     def stop(self) -> None:
-        """Also as a signal's handler, between any two lines: what follows is done by the loop."""
+        """May be called as a signal handler, between any two lines: the loop does the rest."""
         self.stopping = True
 
     def dispatch(self, workers: int, look: Callable[[int], None]) -> None:
@@ -107,7 +102,7 @@ class ClusterPool:
             look(self.done)
 
     def cancel_waiting(self) -> None:
-        """Those that wait for a machine."""
+        """Cancels tasks that wait for a machine."""
         for running in [one for one in self.running_tasks if not one.where]:
             self.ray.cancel(running.deltas)
             self.running_tasks.remove(running)
@@ -120,8 +115,8 @@ class ClusterPool:
             self.send(self.running_tasks[-1])
 
     def free_cores(self) -> int:
-        """How many runs the cluster has cores for, now: machines come and go. (A head that is gone
-        would be waited for.)"""
+        """The number of runs the cluster has cores for now: machines come and go. (With its head
+        gone the call would block.)"""
         if time.monotonic() - self.counted > COUNT_EVERY and self.head.there():
             self.counted = time.monotonic()
             self.cores = self.ray.cluster_resources().get("CPU", 1.0)
@@ -146,7 +141,7 @@ class ClusterPool:
         running.deltas = task.remote(self.work, arguments, files, self.shared, [self.stop_ref])
 
     def require_room(self, cores: int, gpus: int) -> None:
-        """Refuses what no machine of the cluster could ever do, which Ray would wait for."""
+        """Refuses runs that no machine of the cluster could hold: Ray would wait forever."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         most = max((node.get("CPU", 0) for node in nodes), default=0)
         if cores > most:
@@ -158,7 +153,7 @@ class ClusterPool:
             raise ConfigError("device", "= cuda, but no machine of the Ray cluster has a GPU.")
 
     def receive(self, running: RemoteTask) -> None:
-        """Takes a delta, or the news that the machine is gone."""
+        """Receives a delta, or notices that the machine is gone."""
         errors: Any = self.ray.exceptions
         try:
             delta: FolderDelta = self.ray.get(next(running.deltas))
@@ -191,7 +186,7 @@ class ClusterPool:
             self.stop()
 
     def retry(self, running: RemoteTask, how: str) -> None:
-        """On another machine, from what has come from this one."""
+        """Starts the task on another machine, from the files that arrived here."""
         self.lost += 1
         if self.stopping:
             self.running_tasks.remove(running)
@@ -204,7 +199,7 @@ class ClusterPool:
 
 
 class StopSignal:
-    """An actor of Ray whose `wait` returns when `send` was called."""
+    """A Ray actor whose `wait` returns once `send` was called."""
 
     def __init__(self) -> None:
         import asyncio
@@ -221,8 +216,8 @@ class StopSignal:
 def remote_task(
     work: Work, task: tuple[Any, ...], files: FolderDelta, shared: bool, stop_signal: Any
 ) -> Any:
-    """On a machine of the cluster. `stop_signal` is a list, so that Ray does not wait for what is
-    in it."""
+    """Runs on a machine of the cluster. `stop_signal` is wrapped in a list, so that Ray does not
+    wait for its value."""
     import ray
     from ray.exceptions import RayError
 
@@ -239,6 +234,6 @@ def remote_task(
 
 
 def needs(settings: dict[str, Any]) -> tuple[int, int]:
-    """Cores and GPUs of a run."""
+    """The cores and GPUs that a run needs."""
     actors = settings["actors"] if settings["where"] == "processes" else 0
     return settings["threads"] + actors, int(settings["device"] == "cuda")

@@ -1,5 +1,5 @@
 """A run on another machine that shares no disk with this one: changes of its folder are sent here
-as deltas, so its checkpoints survive the loss of that machine.
+as deltas, so that its checkpoints survive the loss of that machine.
 
 `run_remotely` is the body of a Ray task. The run is trained in a thread, which packs its folder at
 a checkpoint or a row of metrics (never while it is written to), and the task yields the deltas.
@@ -27,8 +27,8 @@ ORDER = ("replay/", METRICS, BOARD, "", "checkpoints/")
 
 
 class FolderDelta(NamedTuple):
-    """What changed in a run's folder: files, each from a byte on, and files that are gone; at its
-    end what became of the run."""
+    """The changes of a run's folder: files, each from a byte offset on, and removed files; the last
+    delta has the run's answer."""
 
     files: tuple[tuple[str, int, bytes], ...] = ()
     gone: tuple[str, ...] = ()
@@ -38,19 +38,20 @@ class FolderDelta(NamedTuple):
 
 
 def grows(name: str) -> bool:
-    """Whether a file only ever has more at its end."""
+    """Whether a file is append-only."""
     return name == METRICS or name.startswith(BOARD)
 
 
 @dataclass
 class DeltaPacker:
-    """Packs what has changed in a folder since the last time."""
+    """Packs the files of a folder that changed since the last call."""
 
     folder: Path
     known: dict[str, tuple[int, int]] = field(default_factory=dict)  # size and time, by name
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Hidden ones are locks and what is being written; not so the mark of modules."""
+        """Size and time by name. Hidden files are locks and temporary files, except the mark of
+        trusted modules."""
         files = {}
         for path in sorted(self.folder.rglob("*")) if self.folder.is_dir() else ():
             if path.is_file() and (not path.name.startswith(".") or path.name == ".modules"):
@@ -71,13 +72,13 @@ class DeltaPacker:
 
 
 def unpack(folder: Path, delta: FolderDelta) -> None:
-    """Into the folder that it is a copy of; whoever is interrupted in it leaves a whole run."""
+    """Applies a delta to the copy of a folder. If interrupted, the copy is still a complete run."""
 
-    def place(name: str) -> int:
+    def order(name: str) -> int:
         known = [k for k, start in enumerate(ORDER) if start and name.startswith(start)]
         return known[0] if known else ORDER.index("")
 
-    for name, since, content in sorted(delta.files, key=lambda file: place(file[0])):
+    for name, since, content in sorted(delta.files, key=lambda file: order(file[0])):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if grows(name):
@@ -92,7 +93,7 @@ def unpack(folder: Path, delta: FolderDelta) -> None:
 
 
 class FileSyncer:
-    """A callback of the run that packs its folder at intervals. Another thread calls `stop`."""
+    """A callback that packs the run's folder at intervals. Another thread calls `stop`."""
 
     def __init__(self, packer: DeltaPacker | None, deltas: "queue.Queue[FolderDelta]") -> None:
         self.packer, self.deltas = packer, deltas
@@ -105,7 +106,7 @@ class FileSyncer:
             training.stop(evaluate=False)
 
     def on_log(self, training: Any, row: dict[str, Any]) -> None:
-        """Rows are written a moment later: those before it are sent."""
+        """Sends the rows before this one, which is written a moment later."""
         self.send()
 
     def on_checkpoint(self, training: Any) -> None:
@@ -128,8 +129,8 @@ Work = Callable[..., tuple[str, int]]
 def run_remotely(
     work: Work, task: tuple[Any, ...], files: FolderDelta, shared: bool, stopped: Callable[[], bool]
 ) -> Iterator[FolderDelta]:
-    """Does a task, whose second part is the run's folder there, in a folder of this machine that
-    begins with `files`; or in that very folder, where the disk is `shared`."""
+    """Runs a task, whose second argument is the folder on the driver, in a local folder that starts
+    with `files`; or in that very folder, where the disk is `shared`."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()[:8]  # several may have one address
@@ -149,11 +150,11 @@ def run_remotely(
         if packer:  # a resume cuts metrics where the checkpoint was: those are sent as a whole
             packer.known = {n: about for n, about in packer.files().items() if not grows(n)}
         deltas: queue.Queue[FolderDelta] = queue.Queue(maxsize=1)
-        courier = FileSyncer(packer, deltas)
+        syncer = FileSyncer(packer, deltas)
 
         def train() -> None:
             try:
-                answer = work(settings, str(folder), *more, callbacks=(courier,))
+                answer = work(settings, str(folder), *more, callbacks=(syncer,))
             except BaseException as error:  # also SystemExit of an environment
                 answer = (
                     (f"it {raised(error)}.", 0)
@@ -165,8 +166,8 @@ def run_remotely(
         thread = threading.Thread(target=train, name="training", daemon=True)
         thread.start()
         while True:
-            if not courier.stopping and stopped():
-                courier.stop()
+            if not syncer.stopping and stopped():
+                syncer.stop()
             try:
                 delta = deltas.get(timeout=STOP_CHECK_EVERY)
             except queue.Empty:

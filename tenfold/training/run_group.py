@@ -1,5 +1,5 @@
-"""The runner of several runs: seeds of an experiment, policies that are compared. Each is the very
-run it would be alone, bit for bit, into a folder of its own; one that was stopped goes on from its
+"""Trains several runs: the seeds of an experiment, or policies that are compared. Each equals, bit
+for bit, the run it would be alone, in a folder of its own; a stopped one is resumed from its
 checkpoint.
 
 A process for each core takes one run after another (`worker_pool`). Where an engine trains seeds
@@ -16,7 +16,7 @@ from tenfold.config.files import Trust, require_trusted_cluster, resolve_run
 from tenfold.config.notation import dotted, merge, nested
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
-from tenfold.core.errors import ActorFault, ConfigError, UserError
+from tenfold.core.errors import ActorFault, ConfigError, UserError, raised
 from tenfold.core.processes import require_guard
 from tenfold.core.ray_cluster import require_reachable
 from tenfold.core.user_envs import require_named
@@ -29,6 +29,7 @@ from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
 from tenfold.runs.storage import FolderLock, update_latest
 from tenfold.training import learners
+from tenfold.training.callbacks import Tracker, trackers_named
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import check_resources, open_learner
 from tenfold.training.loop import (
@@ -38,11 +39,9 @@ from tenfold.training.loop import (
     kept_weights,
     require_fit,
     resume,
-    train,
     train_from_start,
 )
 from tenfold.training.seed_batch import require_kernels, require_room, train_together
-from tenfold.training.tracking import Tracker, trackers_named
 from tenfold.training.worker_pool import LOCAL, Executor
 
 NAMED = 8  # seeds that a title names one by one
@@ -50,7 +49,7 @@ NAMED = 8  # seeds that a title names one by one
 
 @dataclass(frozen=True)
 class GroupRun:
-    """One of a group."""
+    """One run of a group."""
 
     name: str  # such as "seed 3"
     run: Run
@@ -59,14 +58,14 @@ class GroupRun:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that belong together. `change` are settings that those go on with that were stopped;
-    `again` is the sentence that tells a person how to go on."""
+    """Runs that belong together. `change` are settings that stopped runs resume with; `resume_hint`
+    is a sentence for the user."""
 
     title: str
     what: str  # they are, such as "seeds"
     members: Sequence[GroupRun]
     path: Path
-    again: str
+    resume_hint: str
     change: dict[str, Any]
     callbacks: Sequence[Any] = ()
     executor: Executor = LOCAL
@@ -76,7 +75,7 @@ class RunGroup:
 
     @property
     def steps(self) -> dict[str, int]:
-        """How far each of them is."""
+        """The current step of each run."""
         return {
             member.name: latest_row(member.path / "metrics.jsonl").get("step", 0)
             for member in self.members
@@ -84,19 +83,29 @@ class RunGroup:
 
     @property
     def step(self) -> int:
-        """How far they are together."""
+        """The sum of their steps."""
         return sum(self.steps.values())
 
     @property
     def saved(self) -> dict[str, int]:
-        """Where those go on that have been saved."""
+        """The last checkpoints of the runs that have one."""
         steps = {member.name: checkpoint_steps(member.path) for member in self.members}
         return {name: saved[-1] for name, saved in steps.items() if saved}
 
+    def failure(self, name: str, error: str) -> UserError:
+        """The group's error for the error of one run."""
+        return UserError(f"{name[:1].upper()}{name[1:]}: {error.rstrip('.')}. {self.resume_hint}")
+
+    def say_end(self, display: Display, stopped: int, step: int) -> None:
+        """The closing line; `step` is the sum over all runs."""
+        display.say(
+            f"{'stopped' if stopped else f'{len(self.members)} {self.what}'} after "
+            f"{clock_face(display.seconds())} ({display.rate(step):,.0f} steps/s together)"
+        )
+
 
 def warm_up(runs: Sequence[Run], quiet: bool) -> None:
-    """Before anything is written: settings that do not fit leave nothing behind, and kernels
-    compile once, not in every process."""
+    """Checks the settings and compiles kernels once, before anything is written."""
     check_resources(runs[0])
     for run in runs:
         with open_learner(run, quiet):
@@ -106,14 +115,14 @@ def warm_up(runs: Sequence[Run], quiet: bool) -> None:
 def train_group(
     group: RunGroup, jobs: int, quiet: bool, progress: Callable[[], dict[str, str]]
 ) -> int:
-    """Trains all of them, `jobs` at a time (0: one a core), while a display shows their `progress`.
-    Returns the signal that stopped them, or 0; a UserError names the run that failed."""
+    """Trains all runs, `jobs` at a time (0: one a core), and shows their `progress`. Returns the
+    signal that stopped them, or 0; a UserError names a run that failed."""
     workers = min(group.executor.workers(jobs), len(group.members))
     end = sum(member.run.steps for member in group.members)
     display = Display(group.title, end, group.step, quiet)
-    title = f"{group.title} ({group.executor.words(workers)}) -> {group.path}"
+    title = f"{group.title} ({group.executor.description(workers)}) -> {group.path}"
     display.announce(title, group.members[0].run, group.introduction)
-    common = (group.change, group.callbacks, group.initial, group.trust)
+    common = (group.change, group.callbacks, group.initial, True, group.trust)
     tasks = [(to_mapping(one.run), str(one.path.absolute()), *common) for one in group.members]
     pool = group.executor.pool(train_member, tasks)
     shown_state = (-1, 0)
@@ -128,16 +137,12 @@ def train_group(
     try:
         stopped = pool.run(workers, look)
     except ActorFault as fault:  # the cluster's head is gone
-        raise fault.adding(group.again) from None
+        raise fault.adding(group.resume_hint) from None
     finally:
         display.close()
     for number, error in pool.errors.items():
-        name = group.members[number].name
-        raise UserError(f"{name[:1].upper()}{name[1:]}: {error.rstrip('.')}. {group.again}")
-    display.say(
-        f"{'stopped' if stopped else f'{len(tasks)} {group.what}'} after "
-        f"{clock_face(display.seconds())} ({display.rate(group.step):,.0f} steps/s together)"
-    )
+        raise group.failure(group.members[number].name, error)
+    group.say_end(display, stopped, group.step)
     return stopped
 
 
@@ -145,34 +150,36 @@ def train_member(
     settings: dict[str, Any],
     path: str,
     change: dict[str, Any],
-    trackers: Sequence[Any] = (),
+    own_callbacks: Sequence[Any] = (),
     initial: InitialWeights | None = None,
+    report: bool = True,
     trust: Trust = False,
     callbacks: Sequence[Any] = (),
 ) -> tuple[str, int]:
-    """In a process of its own: one run from its start, with weights to begin with if there are any,
-    or from where it stopped, then with the settings that changed since."""
-    callbacks = (*callbacks, *trackers)
+    """In a process of its own: trains one run from its start, with `initial` weights if there are
+    any, or resumes it with the settings in `change`. An error in one run does not end the others:
+    its sentence is returned, or "", and the signal that stopped the run, or 0."""
+    callbacks = (*callbacks, *own_callbacks)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            result = resume(path, settings=change, quiet=True, callbacks=callbacks, trust=trust)
-        elif initial:
-            check_resources(run := Run.of(settings))
-            result = train_from_start(run, Path(path), initial, True, True, callbacks)
+            how: Any = {"quiet": True, "callbacks": callbacks, "report": report, "trust": trust}
+            result = resume(path, settings=change, **how)
         else:
-            run = Run.of(settings)
-            result = train(run, path, overwrite=True, quiet=True, callbacks=callbacks)
+            check_resources(run := Run.of(settings))
+            result = train_from_start(run, Path(path), initial, True, True, callbacks, report)
         return result.unsaved, result.interrupted
     except Finished:
         return "", 0
     except UserError as error:
         return str(error), 0
+    except Exception as error:
+        return f"it {raised(error)}.", 0
 
 
 @dataclass(frozen=True)
 class SeedsResult:
-    """Several seeds that ended. `summary` is what summary.json holds; `interrupted` the signal that
-    stopped them early, or 0; `saved` the steps that they would go on from."""
+    """Several seeds that ended. `summary` is the content of summary.json; `interrupted` the signal
+    that stopped them early, or 0; `saved` their last checkpoints."""
 
     path: Path
     run: Run
@@ -180,8 +187,7 @@ class SeedsResult:
     summary: dict[str, Any]
     interrupted: int = 0
     saved: dict[str, int] = field(default_factory=dict)
-    # the sentences of those that ended otherwise, by their names, where others went on
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # errors by name, where others went on
 
     def __repr__(self) -> str:
         """One line: the numbers are in `summary`."""
@@ -236,15 +242,16 @@ def train_seeds(
 
 
 class WarmUp(NamedTuple):
-    """Whether seeds are trained together, and what is known of their engine and evaluations."""
+    """Whether seeds are trained together on a device, and lines about their engine and
+    evaluations."""
 
     together: bool
     lines: Sequence[str] = ()
 
 
 def check_and_warm_up(run: Run, seeds: int, quiet: bool) -> WarmUp:
-    """Checks settings and the device's memory and compiles kernels, before anything is written.
-    Runs for GPUs of a cluster are checked there."""
+    """Checks settings and device memory and compiles kernels, before anything is written. Runs for
+    GPUs of a cluster are checked there."""
     if run.where == "ray" and run.device == "cuda":
         return WarmUp(False)
     elsewhere, run = run.where == "ray", alone(run)
@@ -276,7 +283,7 @@ def resume_seeds(
     more: int | None = None,
     trust: bool = False,
 ) -> SeedsResult:
-    """Goes on with those seeds that are not finished, as `resume` does with one."""
+    """Resumes the seeds that are not finished, as `resume` does with one."""
     require_guard()
     folder, trackers = SeedsFolder.open(Path(path), trust), trackers_named(track)
     overrides = new_end(folder.run, steps, more, settings) | ({"engine": engine} if engine else {})
@@ -298,7 +305,7 @@ def resume_seeds(
 
 
 def require_member_fit(folder: SeedsFolder, run: Run, change: dict[str, Any]) -> None:
-    """The first seed that was saved, where who holds the state of all of them changes."""
+    """Checks the first saved seed where a changed setting determines who holds the saved state."""
     if not set(STATE_HOLDERS) & dotted(nested(change)).keys() or run.where == "ray":
         return
     group = group_of(replace(folder, run=run, changes=merge(folder.changes, change)))
@@ -312,15 +319,13 @@ def group_of(folder: SeedsFolder) -> RunGroup:
     if len(folder.seeds) > NAMED:
         names = f"{min(folder.seeds)} to {max(folder.seeds)}"
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
-    again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
+    resume_hint = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
     executor = Executor.of(folder.run, folder.shared and folder.run.where == "ray")
-    change = {
-        name: value for name, value in folder.changes.items() if (name, value) != ("where", "ray")
-    }
-    change.pop("address", None)
-    more: dict[str, Any] = {"executor": executor, "trust": folder.trust}
-    more["initial"] = kept_weights(folder.path)
-    return RunGroup(title, "seeds", members, folder.path, again, change, **more)
+    left = {"where", "address"} if folder.changes.get("where") == "ray" else {"address"}
+    change = {name: value for name, value in folder.changes.items() if name not in left}
+    initial, trust = kept_weights(folder.path), folder.trust
+    rest = executor, initial, trust
+    return RunGroup(title, "seeds", members, folder.path, resume_hint, change, (), *rest)
 
 
 def run_seeds(

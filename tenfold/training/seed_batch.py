@@ -1,5 +1,5 @@
-"""Seeds that one device trains together: all runs in this process, a launch of a few milliseconds
-for all of them at a time.
+"""Seeds that one device trains together: all runs in this process, one launch of a few milliseconds
+for all of them.
 
 Every run has its own session, folder, metrics and checkpoints, and is driven to where it yields
 (`session.YieldPoint`); what all of them need is then done at once. Two things are rarer than for a
@@ -28,7 +28,7 @@ from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder, is_run, read_settings
 from tenfold.runs.metrics import Metrics
 from tenfold.training import learners
-from tenfold.training.display import Display, clock_face
+from tenfold.training.display import Display
 from tenfold.training.learners import CheckpointMismatch
 from tenfold.training.loop import Finished, find_resume_point, skip_checkpoint
 from tenfold.training.session import Session, YieldPoint
@@ -44,7 +44,7 @@ MEMORY_SHARE = 0.9  # of the device's free memory: the rest is for kernels and e
 
 
 def require_room(learner: Any, seeds: int) -> None:
-    """Refuses more seeds than the device has room for, and says how many it has."""
+    """Refuses more seeds than fit into the device's memory, and says how many do."""
     free, seed_bytes = free_bytes(learner.agent.device), learner.engine.bytes_each(learner)
     most = int(MEMORY_SHARE * free) // seed_bytes
     if seeds > most:
@@ -57,7 +57,7 @@ def require_room(learner: Any, seeds: int) -> None:
 
 
 def require_kernels(learner: Any, seeds: int, quiet: bool) -> None:
-    """Compiles what so many seeds need, and refuses what cannot be."""
+    """Compiles the kernels for so many seeds; refuses an engine that cannot run them."""
     device_group = learner.engine.together([learner], seeds)
     try:
         learners.warm_up(device_group, quiet)
@@ -77,9 +77,9 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def train_together(group: "RunGroup", jobs: int, quiet: bool) -> tuple[int, dict[str, str], Rows]:
-    """Trains all of them, `jobs` at a time (0: all). Returns the signal that stopped them, or 0,
-    the sentences of those that failed, by name (the others went on; a UserError where all did),
-    and the metrics of those that were trained, without episodes."""
+    """Trains all runs of a group, `jobs` at a time (0: all). Returns the signal that stopped them,
+    or 0, the errors of those that failed, by name (a UserError where all did), and the rows of
+    those that were trained, without episodes."""
     end = sum(member.run.steps for member in group.members)
     steps, failed, rows = group.steps, {}, {}
     display = Display(group.title, end, sum(steps.values()), quiet)
@@ -94,18 +94,13 @@ def train_together(group: "RunGroup", jobs: int, quiet: bool) -> tuple[int, dict
                 rows |= SeedBatch(group, members, display, interrupt, steps, failed).run()
         stopped = interrupt.signal
     if len(failed) == len(group.members):
-        name, title = next(iter(failed.items()))
-        raise UserError(f"{name[:1].upper()}{name[1:]}: {title.rstrip('.')}. {group.again}")
-    display.say(
-        f"{'stopped' if stopped else f'{len(group.members)} {group.what}'} after "
-        f"{clock_face(display.seconds())} ({display.rate(sum(steps.values())):,.0f} steps/s "
-        "together)"
-    )
+        raise group.failure(*next(iter(failed.items())))
+    group.say_end(display, stopped, sum(steps.values()))
     return stopped, failed, rows
 
 
 def allow_files(runs: int) -> None:
-    """Every run holds the lock of its folder."""
+    """Raises the limit of open files: every run holds the lock of its folder."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = soft + runs if hard == resource.RLIM_INFINITY else min(soft + runs, hard)
     with suppress(ValueError, OSError):
@@ -114,7 +109,8 @@ def allow_files(runs: int) -> None:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Hundreds of learners are made and kept: nothing of them is garbage to be looked for."""
+    """Pauses the garbage collector while hundreds of learners are made, none of which is
+    garbage."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -126,34 +122,34 @@ def gc_paused() -> Iterator[None]:
 
 
 class SharedInterrupt:
-    """A signal as all runs hear it: in the same turn."""
+    """A signal that all runs see at the same yield point."""
 
     signal = 0
 
 
 class SeedSlot:
-    """One of the runs, and what it asks for next."""
+    """One of the runs, and its next yield point."""
 
     def __init__(self, name: str, session: Session, metrics: Metrics, *more: Any) -> None:
-        """`more` is what `Session.run_steps` takes besides."""
+        """`more` are the further arguments of `Session.run_steps`."""
         metrics.pause = METRICS_EVERY
         self.name, self.session, self.metrics = name, session, metrics
         self.generator = session.run_steps(metrics, *more)
-        self.turn: YieldPoint | None = None
+        self.yield_point: YieldPoint | None = None
         self.error = ""
 
     def go(self, answer: Any = None) -> None:
-        """On to where it asks again, or to its end."""
+        """Runs to the next yield point, or to the end."""
         try:
-            self.turn = self.generator.send(answer)
+            self.yield_point = self.generator.send(answer)
         except StopIteration as end:
-            self.turn, self.error = None, end.value.unsaved
+            self.yield_point, self.error = None, end.value.unsaved
         except UserError as error:
-            self.turn, self.error = None, str(error)
+            self.yield_point, self.error = None, str(error)
 
 
 class SeedBatch:
-    """Runs that begin at the same time. `steps` are how far all runs are, `failed` the sentences
+    """Runs that start together. `steps` are the steps of all runs of the group, `failed` the errors
     of those that failed."""
 
     def __init__(
@@ -171,7 +167,7 @@ class SeedBatch:
         self.saved_at = self.shown_at = monotonic()
 
     def run(self) -> Rows:
-        """All of them to their ends; their metrics. A resume may find them at several steps: then
+        """Runs all to their ends; returns their rows. After a resume they may be at several steps:
         those at the same step are trained together."""
         with ExitStack() as stack, gc_paused(), ThreadPoolExecutor(WRITER_THREADS) as self.writers:
             folders = self.writers.map(self.folder_of, self.members)
@@ -192,8 +188,8 @@ class SeedBatch:
             return {slot.name: slot.metrics.rows for slot in slots}
 
     def folder_of(self, member: "GroupRun") -> RunFolder | UserError | None:
-        """New, or that of a run that was saved; what is wrong with it, or None after a signal.
-        Folders wait for the disk together."""
+        """A new folder, or the locked folder of a saved run; the error, or None after a signal.
+        Called in threads, since folders wait for the disk."""
         if self.interrupt.signal:
             return None
         try:
@@ -209,7 +205,7 @@ class SeedBatch:
     def slot(
         self, member: "GroupRun", folder: RunFolder | UserError | None, stack: ExitStack
     ) -> SeedSlot | None:
-        """Where a run begins or goes on; None where it is finished, or cannot."""
+        """The slot of a run that starts or resumes; None where it is finished or failed."""
         try:
             if isinstance(folder, UserError):
                 raise folder
@@ -255,7 +251,7 @@ class SeedBatch:
         self.display.say(f"{name}: {reason}", always=True)
 
     def drive(self, slots: list[SeedSlot]) -> None:
-        """Those that are at the same step and learn at the same rate, to their ends."""
+        """Drives slots at the same step and with the same learning rate to their ends."""
         everyone: list[Any] = [slot.session.learner for slot in slots]
         try:
             device_group = everyone[0].engine.together(everyone, len(self.group.members))
@@ -270,24 +266,30 @@ class SeedBatch:
         running = slots
         while running := self.still_running(running):
             self.interrupted.signal = self.interrupt.signal
-            if saving := [slot for slot in running if slot.turn and not slot.turn.until]:
+            if saving := [
+                slot for slot in running if slot.yield_point and not slot.yield_point.until
+            ]:
                 self.save(device_group, saving)
                 continue
-            self.play(device_group, slots, min(slot.turn.until for slot in running if slot.turn))
+            self.play(
+                device_group,
+                slots,
+                min(slot.yield_point.until for slot in running if slot.yield_point),
+            )
             for slot in running:
                 slot.go(True)
         device_group.dissolve()  # the device's memory is the next ones'
 
     def still_running(self, slots: list[SeedSlot]) -> list[SeedSlot]:
-        """Those that have not ended; who failed is told of."""
+        """The slots that have not ended; reports those that failed."""
         for slot in slots:
             if slot.error:
                 self.note_failure(slot.name, slot.error)
-        return [slot for slot in slots if slot.turn]
+        return [slot for slot in slots if slot.yield_point]
 
     def save(self, device_group: Any, slots: list[SeedSlot]) -> None:
-        """Checkpoints of all: they wait for the disk together."""
-        last = any(slot.turn and slot.turn.last for slot in slots)
+        """Saves the checkpoints of all slots in threads."""
+        last = any(slot.yield_point and slot.yield_point.last for slot in slots)
         if not last and monotonic() - self.saved_at < CHECKPOINT_EVERY:
             for slot in slots:
                 slot.go(True)
@@ -298,7 +300,7 @@ class SeedBatch:
         self.saved_at = monotonic()
 
     def play(self, device_group: Any, slots: list[SeedSlot], until: int) -> None:
-        """Rounds of all until a step, or a signal."""
+        """Runs rounds of all slots until a step or a signal."""
         opened = perf_counter_ns()
         first = device_group.learners[0]
         while first.step < until and not self.interrupt.signal:
@@ -307,7 +309,7 @@ class SeedBatch:
         device_group.fetch_networks()
         passed = perf_counter_ns() - opened
         for slot, episodes in zip(slots, device_group.finished(), strict=True):
-            if slot.turn:
+            if slot.yield_point:
                 self.steps[slot.name] = first.step
                 slot.session.learner.clock.spent["update"] += passed
                 for episode in episodes:
@@ -317,7 +319,7 @@ class SeedBatch:
         if monotonic() - self.shown_at < PROGRESS_EVERY:
             return
         self.shown_at = monotonic()
-        running = [slot for slot in slots if slot.turn]
+        running = [slot for slot in slots if slot.yield_point]
         returns = [fmean(slot.metrics.returns) for slot in running if slot.metrics.returns]
         numbers = {"mean return": f"{fmean(returns):.1f}"} if returns else {}
         now = {slot.name: step_of(slot) for slot in running}
@@ -326,7 +328,7 @@ class SeedBatch:
 
 
 def by_rate(slots: list[SeedSlot]) -> list[list[SeedSlot]]:
-    """Those with one learning rate together, in their order: a launch has one for all."""
+    """Groups of slots with the same learning rate, in order: a launch has one rate for all."""
     groups: dict[str, list[SeedSlot]] = {}
     for slot in slots:
         groups.setdefault(repr(slot.session.learner.agent.config.lr), []).append(slot)

@@ -1,6 +1,5 @@
-"""One run from a start or a resume to the next end: the training loop, which is one screen
-(`loop`), with setup and teardown. It yields before rounds and checkpoints, so that several
-runs can be driven together."""
+"""One run from a start or a resume to its next end: the training loop (`loop`), with setup and
+teardown. It yields before rounds and checkpoints, so that several runs can be driven together."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +27,8 @@ SAVED = "the run is saved already, in its folder run.path"
 
 @dataclass(frozen=True)
 class Result(OtherWords):
-    """A run that ended. `interrupted` is the signal that stopped it early, or 0. `unsaved` says
-    why, where its end could not be saved."""
+    """A run that ended. `interrupted` is the signal that stopped it early, or 0. `unsaved` is the
+    reason why the last checkpoint could not be saved."""
 
     other_words = {
         **dict.fromkeys(("act", "predict", "agent"), ACT),
@@ -60,7 +59,7 @@ class Result(OtherWords):
 
 
 class ResumePoint(NamedTuple):
-    """A checkpoint that a run goes on from, and what a person should know of that."""
+    """A checkpoint to resume from, and warnings about it."""
 
     arrays: Any
     rows: Any
@@ -69,8 +68,8 @@ class ResumePoint(NamedTuple):
 
 
 class YieldPoint(NamedTuple):
-    """What a run does next: rounds until a step, or a checkpoint. The run does it itself unless the
-    driver sends True, which says that it is done."""
+    """The next action of a run: rounds until a step, or a checkpoint. The run does it itself unless
+    the driver sends True, which means that it is done."""
 
     recorder: Recorder
     until: int  # 0: a checkpoint
@@ -81,7 +80,7 @@ RunSteps = Generator[YieldPoint, Any, Result]
 
 
 def drive(generator: RunSteps) -> Result:
-    """Runs a session that is not one of several to its end."""
+    """Runs one session to its end."""
     while True:
         try:
             next(generator)
@@ -99,11 +98,11 @@ class Session:
     interrupt: Any  # its `signal` ends the run
     quiet: bool
     # where it is one of several: what shows all of them
-    beside: Display | None = None
+    shared_display: Display | None = None
     report: bool = True  # at its end; `tenfold report` makes it later
 
     def restore(self, saved: ResumePoint) -> tuple[Metrics, dict[str, Any], list[str]]:
-        """A checkpoint into the learner; what `run_session` takes of it."""
+        """Loads a checkpoint into the learner; returns the arguments of `run_session`."""
         learner, folder, note = self.learner, self.folder, saved.note
         run, complaints = learner.run, list(saved.complaints)
         exact = restore_checkpoint(learner, self.checkpoints, saved.arrays, saved.rows, note)
@@ -144,13 +143,13 @@ class Session:
         callbacks: Sequence[Any] = (),
     ) -> RunSteps:
         """Runs the training loop with setup and teardown. `note` is that of the checkpoint the run
-        goes on from, if there is one."""
+        resumes from, if there is one."""
         learner, folder = self.learner, self.folder
         run = learner.run
         title = f"{run.agent.name} on {run.env}, seed {run.seed}"
         display = (
-            SeedDisplay(self.beside, f"seed {run.seed}", learner.step)
-            if self.beside
+            SeedDisplay(self.shared_display, f"seed {run.seed}", learner.step)
+            if self.shared_display
             else Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
         )
         for complaint in complaints:
@@ -165,7 +164,7 @@ class Session:
             display.say(cost)
         recorder.emit_warnings()
         about = self.describe(note)
-        if not self.beside:  # else at its end
+        if not self.shared_display:  # else at its end
             recorder.try_to("write run.json", folder.write_about)
         try:
             unsaved = yield from self.run_loop(recorder)
@@ -184,7 +183,7 @@ class Session:
         return self.finish(recorder, about, unsaved)
 
     def finish(self, recorder: Recorder, about: dict[str, Any], unsaved: str) -> Result:
-        """What the run took: into run.json, the report and the closing lines."""
+        """Writes run.json and the report, and prints the closing lines."""
         learner, folder, display = self.learner, self.folder, recorder.display
         about["shares"] = learner.clock.shares()
         if learner.lockstep:
@@ -192,7 +191,7 @@ class Session:
             display.say(about["verify"], always=True)
         recorder.try_to("write run.json", folder.write_about)
         # `tenfold report` makes that of one of several
-        if not self.beside and self.report and not unsaved:
+        if not self.shared_display and self.report and not unsaved:
             recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
             recorder.try_to("write the report", lambda: write_report(folder, learner.run))
         seconds = recorder.seconds()
@@ -205,7 +204,7 @@ class Session:
         return self.result(recorder, seconds, unsaved)
 
     def introduce(self, display: Display, title: str, note: dict[str, Any]) -> None:
-        """What a person should know before the first step."""
+        """Prints the run's settings and notes before the first step."""
         learner, run, about = self.learner, self.learner.run, self.learner.description
         onward = f", going on from step {learner.step:,}" if learner.step else ""
         display.say(f"{title}, {run.steps:,} steps -> {self.folder.path}{onward}")
@@ -231,7 +230,7 @@ class Session:
             display.say(f"Note: {run.env} is not deterministic: a resume will not be exact.")
 
     def describe(self, note: dict[str, Any]) -> dict[str, Any]:
-        """This session, as run.json tells of it."""
+        """Appends this session to the record in run.json."""
         about = self.learner.description
         session: dict[str, Any] = {
             "from_step": self.learner.step,
@@ -245,9 +244,10 @@ class Session:
         return session
 
     def run_loop(self, recorder: Recorder) -> Generator[YieldPoint, Any, str]:
-        """The loop, and the last evaluation, checkpoint and row; why it could not be saved."""
+        """Runs the loop, then the last evaluation, checkpoint and row; returns why the checkpoint
+        could not be saved, or an empty string."""
         recorder.call("on_start")
-        if recorder.step == 0 and not self.beside:  # one of several begins anew without
+        if recorder.step == 0 and not self.shared_display:  # one of several begins anew without
             recorder.save()  # so that a run can be resumed from its first moment on
         if recorder.evaluation_pending:
             recorder.evaluate()

@@ -1,4 +1,4 @@
-"""The study of a sweep: what Optuna draws settings by and prunes with, in the sweep's folder.
+"""The Optuna study of a sweep: draws settings and prunes trials; stored in the sweep's folder.
 
 Optuna ranks by one number. Trials are ranked by two, the share of successes and then the return, so
 the number is made of both (`as_number`), and its samplers, pruners, importances and best trial see
@@ -43,9 +43,9 @@ PATIENCE = 60.0  # seconds that another reader of the file, such as a dashboard,
 # return is still told apart beside it.
 SUCCESS = 1e11
 # SQLite's errors about files that are whole
-WHOLE = ("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")
-CLOSE = 1e-6  # a value as it is written and read again
-PLAIN = 1e6  # returns beyond it, up or down, count by their logarithms only
+INTACT_FILE_ERRORS = ("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")
+TOLERANCE = 1e-6  # a value as it is written and read again
+LOG_ABOVE = 1e6  # returns beyond it, up or down, count by their logarithms only
 Row = dict[str, Any]
 
 
@@ -64,7 +64,8 @@ def require_optuna() -> Any:
 
 
 def open_study(folder: SweepFolder, search: tuple[Search, ...]) -> Any:
-    """The study of a sweep, new or as it was left; UserError where its file is not what it was."""
+    """Opens or creates the study of a sweep; a UserError if its file is damaged or of another
+    sweep."""
     import optuna
 
     path, begun = folder.path / STUDY, any(folder.path.glob("trial-*/seeds.json"))
@@ -93,8 +94,8 @@ def open_study(folder: SweepFolder, search: tuple[Search, ...]) -> Any:
 
 
 def require_file(path: Path, begun: bool) -> None:
-    """Refuses what is not a study before Optuna would write into it, and the lack of one where
-    trials have begun."""
+    """Refuses a file that is no study before Optuna writes into it, and a missing file if trials
+    have begun."""
     if not path.exists():
         if begun:
             raise UserError(f"{path} is missing, and trials have begun: {advice(path.parent)}.")
@@ -122,8 +123,7 @@ def require_file(path: Path, begun: bool) -> None:
 
 
 def connection(path: Path) -> sqlite3.Connection:
-    """By the file's name as it is, whatever it holds: in a URL `?`, `%` and braces mean something
-    else."""
+    """Connects by file name: in a URL `?`, `%` and braces have other meanings."""
     return sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False)
 
 
@@ -137,7 +137,7 @@ def storage_of(path: Path) -> Any:
 
 @contextlib.contextmanager
 def study_file(path: Path) -> Iterator[None]:
-    """Turns what Optuna and SQLite raise about the study's file into a sentence."""
+    """Turns errors of Optuna and SQLite about the study's file into a UserError."""
     from optuna.exceptions import OptunaError
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -157,13 +157,13 @@ def unusable(path: Path, error: BaseException) -> UserError:
 def damaged(path: Path, error: BaseException) -> UserError:
     cause = error.__cause__ or error
     name = getattr(getattr(cause, "orig", cause), "sqlite_errorname", "")
-    if name.startswith(WHOLE):
+    if name.startswith(INTACT_FILE_ERRORS):
         return unusable(path, error)
     return UserError(f"{path} cannot be read ({one_line(cause)}): {advice(path.parent)}.")
 
 
 def one_line(error: object) -> str:
-    """The first line of what somebody else says, or what it is where it says nothing."""
+    """The first line of an error's message, or its type where that is empty."""
     text = str(getattr(error, "strerror", None) or error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
@@ -180,7 +180,7 @@ def advice(folder: Path) -> str:
 
 
 def misfit_of_trials(study: Any, trials: list[Any], spaces: Mapping[str, Any]) -> str:
-    """What in a study is not this sweep's; empty where all is."""
+    """Describes what in a study does not belong to this sweep; empty if nothing."""
     if study.direction.name != "MAXIMIZE":
         return "its direction is not to maximize"
     for trial in trials:
@@ -191,7 +191,7 @@ def misfit_of_trials(study: Any, trials: list[Any], spaces: Mapping[str, Any]) -
             return f"{where} has no value"
         if state == "COMPLETE" and "evaluations" in trial.user_attrs:
             number = as_number(row.get("success"), row["value"])
-            if not math.isclose(trial.value, number, abs_tol=CLOSE):
+            if not math.isclose(trial.value, number, abs_tol=TOLERANCE):
                 return f"{where} has another value than its last evaluation"
         if state in ("COMPLETE", "PRUNED") and trial.params.keys() != spaces.keys():
             return f"{where} has other parameters than are searched over"
@@ -202,7 +202,7 @@ def misfit_of_trials(study: Any, trials: list[Any], spaces: Mapping[str, Any]) -
 
 
 def row_of(trial: Any) -> Row:
-    """A trial as results.json has it: of its evaluations the last, over its seeds."""
+    """A trial as a row of results.json: its last evaluation over its seeds."""
     attributes = trial.user_attrs
     outcomes = attributes.get("evaluations")
     if outcomes is None:  # written before successes were told apart from scores
@@ -246,10 +246,10 @@ def finished_rows(study: Any) -> list[Row]:
 
 
 def as_number(success: float | None, score: float) -> float:
-    """One number in the order of the pairs: more successes first, of equal ones the higher score.
-    Where there are no successes it is the score (as long as that is no more than a million)."""
-    if abs(score) > PLAIN:
-        score = math.copysign(PLAIN * (1 + math.log(abs(score) / PLAIN)), score)
+    """One number that orders (success, score) pairs: more successes first, among equals the higher
+    score. Without successes it is the score (up to a million)."""
+    if abs(score) > LOG_ABOVE:
+        score = math.copysign(LOG_ABOVE * (1 + math.log(abs(score) / LOG_ABOVE)), score)
     return SUCCESS * (success or 0.0) + score
 
 
@@ -274,8 +274,8 @@ def distributions(search: tuple[Search, ...]) -> dict[str, Any]:
 
 
 def draw(study: Any, folder: SweepFolder, trial: Any, spaces: Mapping[str, Any]) -> Row:
-    """The settings of a trial. Each is drawn by a sampler of its own, whose seed is the trial's
-    number: one that was drawn before a kill changes nothing about the next."""
+    """Draws the settings of a trial. Each setting has a sampler of its own, seeded by the trial's
+    number: a trial drawn before a kill does not change the next."""
     params = {}
     for index, (name, space) in enumerate(spaces.items()):
         study.sampler = sampler_of(folder.run, folder.plan, trial.number, index)
@@ -304,7 +304,8 @@ def pruner_of(run: Run, plan: SweepPlan) -> Any:
 
 
 def importances(study: Any) -> dict[str, float]:
-    """Each parameter's share in what distinguishes good trials; nothing where there are too few."""
+    """Each parameter's share in the difference between good trials and the others; empty with fewer
+    than four trials."""
     import optuna
 
     if len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))) < 4:

@@ -1,6 +1,6 @@
-"""A search over settings: trials of several seeds each, drawn and pruned by Optuna, ranked by the
-interquartile mean over the seeds, and the winner confirmed on seeds that no trial has seen, beside
-the settings it began with.
+"""Hyperparameter search: Optuna draws and prunes trials of several seeds each; they are ranked by
+the interquartile mean over the seeds, and the winner is compared with the original settings on
+held-out seeds.
 
 All seeds of a trial are trained up to an evaluation (a rung), then it is decided whether the trial
 goes on: runs stop there and are resumed, which changes no bit of them. Whoever has nothing to do
@@ -48,8 +48,8 @@ EVALUATIONS = 5  # of a run that would end before its first
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A sweep that ended. `found` is what results.json holds; `interrupted` the signal that stopped
-    it early, or 0; `best` the winner's settings, None where it has no winner yet."""
+    """A sweep that ended. `found` is the content of results.json; `interrupted` the signal that
+    stopped it early, or 0; `best` the winner's settings, None without a winner."""
 
     path: Path
     found: dict[str, Any]
@@ -109,8 +109,7 @@ def sweep(
 def resume_sweep(
     path: str | Path, *, jobs: int = 0, quiet: bool = False, trust: bool = False
 ) -> SweepResult:
-    """Goes on with a sweep that was stopped; `trust` allows modules that somebody else's sweep
-    names to be imported."""
+    """Resumes a sweep; `trust` allows modules that somebody else's sweep names to be imported."""
     require_optuna()
     require_guard()
     require_plan(Path(path))
@@ -124,8 +123,8 @@ def resume_sweep(
 
 
 def with_evaluations(run: Run, quiet: bool) -> Run:
-    """The run with evaluations on its way: where the first would come after its end, as in a preset
-    that is made short, five of them."""
+    """The run with at least one evaluation before its end: where the first would come later, as in
+    a preset with fewer steps, it gets five."""
     if run.eval_every == 0:
         raise ConfigError(
             "eval_every",
@@ -171,7 +170,7 @@ def plan_of(
 
 
 def own_folder(target: Target, run: Run, plan: SweepPlan, overwrite: bool) -> Target:
-    """Where the sweep is kept: the folder it goes on in, or that of a new one."""
+    """The folder of a sweep to resume, or of a new one."""
 
     def other(path: Path) -> str:
         require_plan(path)
@@ -199,7 +198,7 @@ def run_sweep(
     plan, study = folder.plan, open_study(folder, spaces)
     display = Display(f"{folder.title}", 0, 0, quiet)
     executor = Executor.of(folder.run, plan.shared and folder.run.where == "ray")
-    how = "a trial's seeds together" if seeds_together else f"runs {executor.words(jobs)}"
+    how = "a trial's seeds together" if seeds_together else f"runs {executor.description(jobs)}"
     display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     try:
         with study_file(folder.path / STUDY):
@@ -237,20 +236,17 @@ def run_sweep(
 
 
 def winner_of(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The best at the end; of several that are equal there, the one that was best on its way."""
+    """The best trial at its end; among equals the one with the better mean over training."""
 
-    def on_its_way(row: dict[str, Any], column: str) -> float:
-        return float(np.mean([*row.get(column, {}).values()] or [0.0]))
+    def order(row: dict[str, Any]) -> tuple[float, ...]:
+        curves = [[*row.get(column, {}).values()] or [0.0] for column in ("successes", "values")]
+        return *order_of(row), *(float(np.mean(curve)) for curve in curves)
 
-    return max(
-        (row for row in rows if row["state"] == "complete"),
-        key=lambda row: (*order_of(row), *(on_its_way(row, c) for c in ("successes", "values"))),
-        default=None,
-    )
+    return max((row for row in rows if row["state"] == "complete"), key=order, default=None)
 
 
 def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:
-    """What held-out seeds came to."""
+    """The summary of held-out seeds."""
     name = folder.path.name
     failed = {
         seed: errors[key] for seed in folder.seeds if (key := f"{name}, seed {seed}") in errors
@@ -269,7 +265,7 @@ def confirmed(folder: SeedsFolder, errors: Mapping[str, str]) -> dict[str, Any]:
 
 
 def verdict(results: dict[str, Any], same: bool) -> str:
-    """One sentence about the winner on held-out seeds; empty where there are none."""
+    """One sentence about the winner on held-out seeds; empty without any."""
     winner, default = (results["confirmed"].get(name, {}) for name in ("winner", "default"))
     if same:
         return "No trial beat the default settings: they are the winner."
@@ -289,6 +285,7 @@ def verdict(results: dict[str, Any], same: bool) -> str:
 
 
 def pair_of(held_out: Mapping[str, Any]) -> tuple[float, float]:
-    """Successes and scores, as trials are ranked by; of seeds that all failed the least."""
+    """Success rate and score of held-out seeds, in the order of the ranking; the lowest where all
+    failed."""
     success = held_out.get("success", {}).get("iqm", 0.0)
     return success, held_out.get("iqm", float("-inf"))

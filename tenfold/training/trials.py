@@ -1,18 +1,16 @@
-"""The runs of a sweep, as tasks for whoever has time: the seeds of trials from rung to rung, and
-those that the winner is confirmed on. A run that fails fails its trial, and nothing else."""
+"""The runs of a sweep as tasks: the seeds of trials from rung to rung, and the held-out runs that
+confirm the winner. A run that fails fails its trial, not the sweep."""
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.files import Trust
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.config.search import Search, drawn_run
-from tenfold.core.errors import ConfigError, UserError, raised
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
 from tenfold.runs.reporter import params_text, score_text
@@ -27,8 +25,7 @@ from tenfold.runs.sweep_folder import (
     steps_of,
 )
 from tenfold.training.display import Display
-from tenfold.training.loop import Finished, resume, train
-from tenfold.training.run_group import GroupRun, RunGroup
+from tenfold.training.run_group import GroupRun, RunGroup, train_member
 from tenfold.training.seed_batch import train_together
 from tenfold.training.study import as_number, distributions, draw, row_of
 from tenfold.training.worker_pool import Executor, Tasks
@@ -38,7 +35,7 @@ RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs 
 
 
 class StopAtStep:
-    """A callback: the run is stopped, saved, at the first evaluation from a step on."""
+    """A callback that stops and saves the run at the first evaluation from a step on."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -48,43 +45,15 @@ class StopAtStep:
             training.stop()
 
 
-def advance(
-    settings: dict[str, Any],
-    path: str,
-    until: int,
-    trust: Trust = False,
-    callbacks: Sequence[Any] = (),
-) -> tuple[str, int]:
-    """In a process of its own: a run from its start, or from where it stopped, to a step."""
-    run = Run.of(settings)
-    how: dict[str, Any] = {
-        "quiet": True,
-        "report": False,
-        "callbacks": [StopAtStep(until), *callbacks],
-    }
-    try:
-        if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            result = resume(path, **how, trust=trust)
-        else:
-            result = train(run, path, overwrite=True, **how)
-        return result.unsaved, result.interrupted
-    except Finished:
-        return "", 0
-    except UserError as error:
-        return str(error), 0
-    except Exception as error:  # a mistake in one trial, whosever it is, does not end the others
-        return f"it {raised(error)}.", 0
-
-
 def is_at(path: Path, run: Run, until: int) -> bool:
-    """Whether a run is as far as that, evaluation and all."""
+    """Whether a run has reached a step, its evaluation included."""
     steps = checkpoint_steps(path) if is_run(path) else []
     return bool(steps) and steps[-1] >= until and len(outcomes_of(path)) >= until // run.eval_every
 
 
 def pruning_steps(run: Run, pruner: str) -> list[int]:
-    """The steps at which all seeds of a trial are waited for: evaluations, and the end. At each of
-    them runs are stopped, and made anew to go on: not where nothing is pruned."""
+    """The steps at which all seeds of a trial are synchronised before pruning: evaluations, and the
+    end. Each costs a stop and a resume, so without pruning there is only the end."""
     if pruner == "none":
         return [run.steps]
     last = run.steps // run.eval_every
@@ -94,7 +63,7 @@ def pruning_steps(run: Run, pruner: str) -> list[int]:
 
 @dataclass
 class RunningTrial:
-    """A trial under way: on its way to a rung, with `waiting` seeds that are not there yet."""
+    """A trial on its way to a rung; `waiting` are the seeds that have not reached it."""
 
     trial: Any
     folder: SeedsFolder
@@ -104,7 +73,7 @@ class RunningTrial:
 
 
 class RunTasks(Tasks):
-    """Tasks that are runs, with a display of how far all of them are."""
+    """Tasks that are runs, with a display of their progress."""
 
     def __init__(self, display: Display) -> None:
         super().__init__()
@@ -114,7 +83,7 @@ class RunTasks(Tasks):
         return self.queue.popleft() if self.queue else None
 
     def cohort(self) -> list[tuple[Any, tuple[Any, ...]]]:
-        """The next tasks that have the same settings but for the seed."""
+        """The next tasks that differ in nothing but the seed."""
         first = self.next()
         if first is None:
             return []
@@ -122,8 +91,21 @@ class RunTasks(Tasks):
         self.queue = deque(one for one in self.queue if one not in alike)
         return [first, *alike]
 
+    def add(self, name: Any, folder: SeedsFolder, until: int) -> set[int]:
+        """Queues the seeds of a folder that have not reached a step; returns them."""
+        behind = set()
+        for seed in folder.seeds:
+            run, path = folder.run_of(seed), folder.member(seed)
+            require_run(path)
+            if not is_at(path, run, until):
+                settings, callbacks = to_mapping(run), (StopAtStep(until),)
+                task = settings, str(path.absolute()), {}, callbacks, None, False, folder.trust
+                self.queue.append(((name, seed), task))
+                behind.add(seed)
+        return behind
+
     def look(self, done: int) -> None:
-        """Shows how far they are."""
+        """Shows the progress."""
 
 
 class Trials(RunTasks):
@@ -136,19 +118,21 @@ class Trials(RunTasks):
         search: tuple[Search, ...],
         display: Display,
     ) -> None:
-        """Trials that were under way go on."""
+        """Unfinished trials of an earlier process are resumed."""
+        from optuna.trial import Trial
+
         super().__init__(display)
-        self.folder, self.study, self.wanted = folder, study, search
+        self.folder, self.study, self.search = folder, study, search
         self.spaces = distributions(search)
         self.rungs = pruning_steps(folder.run, folder.plan.pruner)
-        self.going: dict[int, RunningTrial] = {}
+        self.running: dict[int, RunningTrial] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
         self.best: Any = None  # the best trial that has ended
         for one in study.get_trials(deepcopy=False):
             self.begun += one.state.name != "WAITING"
             self.count(one)
             if one.state.name == "RUNNING":
-                self.start(again(study, one))
+                self.start(Trial(study, one._trial_id))
         self.full = folder.run.steps * len(folder.plan.seeds)
         self.display.first = self.steps()
 
@@ -161,50 +145,44 @@ class Trials(RunTasks):
         return super().next()
 
     def start(self, trial: Any) -> None:
-        """Draws the settings; those that do not fit one another fail the trial."""
+        """Draws the settings of a trial; settings that exclude each other fail it."""
         drawn = draw(self.study, self.folder, trial, self.spaces)
         try:
-            run = drawn_run(alone(self.folder.run), self.wanted, drawn)
+            run = drawn_run(alone(self.folder.run), self.search, drawn)
         except ConfigError as error:
             self.fail(trial, str(error))
             return
         folder = self.folder.seeds_of_trial(trial.number, run)
-        self.going[trial.number] = going = RunningTrial(trial, folder)
-        self.send(going)
+        self.running[trial.number] = running = RunningTrial(trial, folder)
+        self.send(running)
 
-    def send(self, going: RunningTrial) -> None:
-        """The seeds that are not at the rung yet, on their way there."""
-        number, folder, until = going.trial.number, going.folder, self.rungs[going.rung]
-        for seed in folder.seeds:
-            run, path = folder.run_of(seed), folder.member(seed)
-            require_run(path)
-            if not is_at(path, run, until):
-                going.waiting.add(seed)
-                task = to_mapping(run), str(path.absolute()), until, folder.trust
-                self.queue.append(((number, seed), task))
-        if not going.waiting:
-            self.settle(going)
+    def send(self, running: RunningTrial) -> None:
+        """Queues the seeds that have not reached the rung."""
+        running.waiting |= self.add(running.trial.number, running.folder, self.rungs[running.rung])
+        if not running.waiting:
+            self.settle(running)
 
     # where they end
 
     def ended(self, name: Any, error: str) -> bool:
         number, seed = name
-        going = self.going[number]
-        going.waiting.discard(seed)
+        running = self.running[number]
+        running.waiting.discard(seed)
         if error:
-            going.errors[seed] = error
+            running.errors[seed] = error
             left = [one for one in self.queue if one[0][0] == number]
-            going.waiting -= {one[0][1] for one in left}
+            running.waiting -= {one[0][1] for one in left}
             self.queue = deque(one for one in self.queue if one not in left)
-        if not going.waiting:
-            self.settle(going)
+        if not running.waiting:
+            self.settle(running)
         return True
 
-    def settle(self, going: RunningTrial) -> None:
-        """All seeds have come to the rung, or to an end before it."""
-        trial, folder, until = going.trial, going.folder, self.rungs[going.rung]
-        if going.errors:
-            seed, why = next(iter(going.errors.items()))
+    def settle(self, running: RunningTrial) -> None:
+        """Called once all seeds have reached the rung or failed: prunes, finishes or continues the
+        trial."""
+        trial, folder, until = running.trial, running.folder, self.rungs[running.rung]
+        if running.errors:
+            seed, why = next(iter(running.errors.items()))
             self.fail(trial, f"seed {seed}: {why}")
             return
         evaluated = evaluations(folder.members)
@@ -223,8 +201,8 @@ class Trials(RunTasks):
         elif trial.should_prune():
             self.tell(trial, None, "PRUNED")
         else:
-            going.rung += 1
-            self.send(going)
+            running.rung += 1
+            self.send(running)
 
     def fail(self, trial: Any, why: str) -> None:
         trial.set_user_attr("why", why)
@@ -237,9 +215,9 @@ class Trials(RunTasks):
         one = self.study.tell(trial, value, TrialState[state])
         best = self.best
         self.count(one)
-        if going := self.going.pop(trial.number, None):
-            self.ended_steps += steps_of(going.folder)
-            going.folder.end("" if state == "COMPLETE" else ENDED[state])
+        if running := self.running.pop(trial.number, None):
+            self.ended_steps += steps_of(running.folder)
+            running.folder.end("" if state == "COMPLETE" else ENDED[state])
         drawn = params_text(one.params)
         if state == "FAIL":
             result = f"failed: {one.user_attrs['why']}"
@@ -256,16 +234,16 @@ class Trials(RunTasks):
             self.best = one
 
     def score_text(self, one: Any) -> str:
-        """What a trial came to, in words."""
+        """A trial's outcome as text."""
         return score_text(row_of(one))
 
     # what is shown
 
     def steps(self) -> int:
-        return self.ended_steps + sum(steps_of(going.folder) for going in self.going.values())
+        return self.ended_steps + sum(steps_of(running.folder) for running in self.running.values())
 
     def look(self, done: int) -> None:
-        trials, under_way = self.folder.plan.trials, len(self.going)
+        trials, under_way = self.folder.plan.trials, len(self.running)
         over = self.begun - under_way
         details = [f"{self.pruned} pruned"] * bool(self.pruned)
         details += [f"{self.failed} failed"] * bool(self.failed)
@@ -275,15 +253,8 @@ class Trials(RunTasks):
         self.display.show(self.steps(), {"trials done": counts, **(best or {})})
 
 
-def again(study: Any, one: Any) -> Any:
-    """A trial that another process began."""
-    from optuna.trial import Trial
-
-    return Trial(study, one._trial_id)
-
-
 class Confirmation(RunTasks):
-    """The winner and the settings that the sweep began with, on seeds that no trial has seen."""
+    """The winner and the original settings, trained on held-out seeds."""
 
     def __init__(self, folder: SweepFolder, best: Run, display: Display) -> None:
         super().__init__(display)
@@ -295,12 +266,7 @@ class Confirmation(RunTasks):
         )
         for name, seeds_folder in self.folders.items():
             require_metrics(seeds_folder, folder.run.steps)
-            for seed in seeds:
-                run, path = seeds_folder.run_of(seed), seeds_folder.member(seed)
-                require_run(path)
-                if not is_at(path, run, run.steps):
-                    task = (to_mapping(run), str(path.absolute()), run.steps, seeds_folder.trust)
-                    self.queue.append(((name, seed), task))
+            self.add(name, seeds_folder, folder.run.steps)
         self.tasks = len(self.queue)
         display.started = time.monotonic()
         display.steps = folder.run.steps * len(seeds) * len(self.folders)
@@ -319,16 +285,16 @@ class Confirmation(RunTasks):
 
 
 def run_tasks(tasks: RunTasks, executor: Executor, jobs: int, seeds_together: bool) -> int:
-    """All of them; the signal that stopped them, or 0."""
+    """Runs all tasks; returns the signal that stopped them, or 0."""
     if not seeds_together:
-        return executor.pool(advance, tasks).run(executor.workers(jobs), tasks.look)
+        return executor.pool(train_member, tasks).run(executor.workers(jobs), tasks.look)
     done = 0
     while cohort := tasks.cohort():
         members = [
             GroupRun(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
         ]
-        home, until = members[0].path.parent, cohort[0][1][2]
-        callbacks, trust = [StopAtStep(until)], cohort[0][1][3]
+        _, (*_, callbacks, _, _, trust) = cohort[0]
+        home = members[0].path.parent
         group = RunGroup("", "seeds", members, home, "", {}, callbacks, trust=trust)
         try:
             stopped, failed, _ = train_together(group, 0, True)

@@ -1,6 +1,6 @@
-"""Runs seen from outside, while they train and afterwards: `tenfold watch`, and what `tenfold
-report` reads. Files are read on from where reading stopped, and nothing of the runs is touched. Not
-even their locks are tried; the kernel's list tells which are held."""
+"""Watches runs from outside, while they train and afterwards: `tenfold watch`, and the reading of
+`tenfold report`. Files are read incrementally; nothing of the runs is modified, and their locks are
+not touched: /proc/locks lists those that are held."""
 
 import os
 import re
@@ -42,8 +42,8 @@ EDGE = 7  # lines of the screen that are not runs': the head, the table's own, t
 
 
 def experiments_below(path: Path, deepest: int = DEEPEST, sweeps: bool = False) -> list[Path]:
-    """Runs and folders of seeds in a folder, seeds as one, and of `sweeps` their trials; by
-    name."""
+    """Runs and folders of seeds below a folder, seeds as one, with `sweeps` also their trials;
+    sorted by name."""
     experiments = []
     for below in path.iterdir() if path.is_dir() else ():
         if below.is_symlink() or not below.is_dir() or below.name.startswith("."):
@@ -56,13 +56,13 @@ def experiments_below(path: Path, deepest: int = DEEPEST, sweeps: bool = False) 
 
 
 def natural_order(path: Path) -> list[Any]:
-    """By name, numbers by their size."""
+    """A sort key: by name, numbers by value."""
     fragments = re.split(r"(\d+)", str(path))
     return [int(word) if number % 2 else word for number, word in enumerate(fragments)]
 
 
 def experiments_named(paths: Sequence[Path], sweeps: bool = False) -> list[Path]:
-    """Those of a command line; of folders that hold experiments all of them."""
+    """The experiments that paths name; for folders all experiments below them."""
     experiments: list[Path] = []
     for path in paths:
         if is_run(path) or is_seeds(path):
@@ -79,7 +79,7 @@ def experiments_named(paths: Sequence[Path], sweeps: bool = False) -> list[Path]
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
-    """A name for each folder: as little of its path as tells it from the others."""
+    """A name for each folder: as few parts of its path as distinguish it."""
     every = [path.absolute().parts for path in paths]
     for count in range(1, max(map(len, every)) + 1):
         names = ["/".join(names_of_parts[-count:]) for names_of_parts in every]
@@ -89,7 +89,7 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
 
 
 def locked_inodes() -> set[int] | None:
-    """Of files that a process holds a lock of; None where the kernel does not tell."""
+    """The inodes of locked files; None where the kernel does not list them."""
     try:
         lines = LOCKS.read_text().splitlines()
     except OSError:
@@ -99,8 +99,8 @@ def locked_inodes() -> set[int] | None:
 
 
 def activity(folder: Path, locked: set[int] | None) -> str:
-    """Whether a process trains a run: it holds the folder's lock. Where the run is one of several
-    whose folder is locked, it may be trained on another machine, or be next."""
+    """Whether a process trains a run: it holds the folder's lock. Where a parent folder is locked,
+    the run may be trained on another machine, or be waiting."""
 
     def is_locked(path: Path) -> bool:
         lock = path / LOCK
@@ -119,7 +119,7 @@ def activity(folder: Path, locked: set[int] | None) -> str:
 
 @dataclass
 class RunWatcher:
-    """Experiments that are read again and again. Folders that appear join them."""
+    """Experiments that are read again and again, including new folders."""
 
     paths: Sequence[Path]  # as they were named
     sweeps: bool = False  # the trials of sweeps too
@@ -131,8 +131,7 @@ class RunWatcher:
         self.left_out: dict[Path, str] = {}  # by what is wrong with them
 
     def refresh(self) -> list[Experiment]:
-        """All of them, as they are now. One that cannot be read is left out, unless it was
-        named."""
+        """Reads all of them. One that cannot be read is left out, unless it was named."""
         self.locked, self.left_out = locked_inodes(), {}
         paths, groups = experiments_named(self.paths, self.sweeps), {}
         for path, name in zip(paths, unique_names(paths), strict=True):
@@ -157,7 +156,7 @@ class RunWatcher:
         return group_of_run(*RunFolder.open(path, self.trust), name)
 
     def state(self, group: Experiment, digest: Digest) -> str:
-        """Of one run."""
+        """The state of one run."""
         if digest.last.get("step", 0) >= group.run.steps:
             return "finished"
         state = activity(digest.path, self.locked)
@@ -171,7 +170,7 @@ class RunWatcher:
         return state
 
     def is_training(self) -> bool:
-        """Whether any of them is."""
+        """Whether any of them is being trained."""
         return any(
             self.state(group, digest) in ("running", "waiting")
             for group in self.groups.values()
@@ -180,7 +179,7 @@ class RunWatcher:
 
 
 class Screen:
-    """What `tenfold watch` shows: a line for each run, and what happened to them."""
+    """The screen of `tenfold watch`: a line for each run, and recent events."""
 
     def __init__(self, paths: Sequence[Path], trust: bool = False) -> None:
         self.watcher, self.first = RunWatcher(paths, sweeps=True, trust=trust), 0
@@ -193,17 +192,17 @@ class Screen:
     def refresh(self) -> None:
         for group in self.watcher.refresh():
             for name, digest in group.digests.items():
-                self.take_news(digest, run_name(group, name), self.watcher.state(group, digest))
+                self.record_news(digest, run_name(group, name), self.watcher.state(group, digest))
 
-    def take_news(self, digest: Digest, name: str, state: str) -> None:
-        """What happened to a run since it was read last."""
+    def record_news(self, digest: Digest, name: str, state: str) -> None:
+        """Records what happened to a run since the last reading."""
         path, step = digest.path, digest.last.get("step", 0)
         history = self.history.setdefault(path, deque(maxlen=30))
         if not history or history[-1][1] != step:
             history.append((time.monotonic(), step))
         if path in self.states:
             for row in digest.news:
-                self.take_evaluation(path, name, row)
+                self.record_evaluation(path, name, row)
         else:
             self.best[path] = rank(digest.best) if digest.best else None
         if state != self.states.get(path, "" if state == "failed" else state):
@@ -211,7 +210,7 @@ class Screen:
             self.add_event(name, f"{state} at step {step:,}{why}", STYLES[state])
         self.states[path] = state
 
-    def take_evaluation(self, path: Path, name: str, row: dict[str, Any]) -> None:
+    def record_evaluation(self, path: Path, name: str, row: dict[str, Any]) -> None:
         best = self.best.get(path)
         better = best is None or rank(row) > best
         self.best[path] = rank(row) if better else best
@@ -226,8 +225,8 @@ class Screen:
         self.events.append(Text.assemble((f"{when}  ", "dim"), f"{name}  ", (text, style)))
 
     def render(self, height: int, keys: bool = True, width: int = 0) -> RenderableType:
-        """`height` 0: as many lines as there are runs; `width` 0: as wide as they are. With `keys`
-        events and which keys there are; without, the sentences of runs that failed."""
+        """`height` 0: as many lines as there are runs; `width` 0: unlimited. With `keys`, shows
+        events and the keyboard help; without, the errors of failed runs."""
         order = list(STYLES)
         runs = [
             (group, name, digest)
@@ -275,7 +274,7 @@ class Screen:
         )
 
     def rate(self, digest: Digest) -> float:
-        """Steps a second while it was watched, or as the run's rows say."""
+        """Steps per second while it was watched, or as in the run's rows."""
         history = self.history[digest.path]
         if len(history) > 2 and history[-1][0] > history[0][0]:
             return max((history[-1][1] - history[0][1]) / (history[-1][0] - history[0][0]), 0.0)
@@ -287,17 +286,17 @@ def run_name(group: Experiment, name: str) -> str:
 
 
 def selection_curve(group: Experiment, digest: Digest) -> Any:
-    """What the run is judged by, over training."""
+    """The run's selection score over training."""
     curves = reporter_of(group.run).curves(group.run)
-    available = [curve for curve in curves if (curve.kind, curve.column) in digest.courses]
+    available = [curve for curve in curves if curve.key in digest.courses]
     if not available:
         return ()
     curve = available[0] if len(available) > 1 else shared_curve([group], available)
-    return digest.courses[curve.kind, curve.column].points()[1]
+    return digest.courses[curve.key].points()[1]
 
 
 def watch_runs(paths: Sequence[Path], once: bool = False, trust: bool = False) -> None:
-    """Until q, Ctrl-C or, where nothing is left to wait for, a key."""
+    """Shows the screen until q or Ctrl-C."""
     screen, console = Screen(paths, trust), Console()
     if not screen.states:
         raise UserError("There is no run to watch yet: start one with `tenfold train cartpole`.")
@@ -326,7 +325,7 @@ def watch_runs(paths: Sequence[Path], once: bool = False, trust: bool = False) -
 
 @contextmanager
 def keyboard() -> Iterator[None]:
-    """Keys as they are pressed, and not shown; the terminal is put back as it was."""
+    """Reads keys unbuffered and without echo; restores the terminal afterwards."""
     import termios
     import tty
 
@@ -339,7 +338,7 @@ def keyboard() -> Iterator[None]:
 
 
 def pressed_key() -> str:
-    """A key, after a moment none; an arrow is three characters."""
+    """The pressed key, or an empty string after a moment; an arrow is three characters."""
     if not select.select([sys.stdin], [], [], KEYS)[0]:
         return ""
     key = os.read(sys.stdin.fileno(), 1)

@@ -15,8 +15,8 @@ from gymnasium import spaces
 import tenfold as ten
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_learner import PPOLearner
+from tenfold.algorithms.ppo_policy import old_outputs
 from tenfold.algorithms.ppo_settings import PPO
-from tenfold.algorithms.ppo_variants import old_outputs
 from tenfold.cli.main import main
 from tenfold.config.notation import read_yaml
 from tenfold.config.options import PolicyNet

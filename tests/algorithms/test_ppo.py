@@ -485,8 +485,8 @@ def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_the_compiled_engine_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    from tenfold.algorithms.kernels.ppo_examples import phase_of
     from tenfold.algorithms.ppo import CompiledPPO
+    from tenfold.algorithms.ppo_fused import phase_of
 
     options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}
     for plain, compiled in zip(

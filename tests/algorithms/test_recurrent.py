@@ -396,7 +396,7 @@ def test_a_run_is_trained_loaded_and_judged(tmp_path: Path) -> None:
     assert action in (0, 1) and state.shape == (4,) and state.any()
 
 
-@pytest.mark.parametrize("sample", [False, True])
+@pytest.mark.parametrize("sample", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> None:
     """By torch.export; whether the file's actions and states are the agent's is checked by the
     export itself, and once more here over an episode."""
@@ -444,7 +444,7 @@ def test_graphs_are_remembered_by_nobody() -> None:
 
 
 def test_the_resident_engine_says_that_it_has_no_memory() -> None:
-    from tenfold.algorithms.ppo_resident import ResidentPPO
+    from tenfold.algorithms.ppo_gpu import ResidentPPO
 
     p = place()
     assert ResidentPPO.why_not(p.agent, p.run).startswith("the policy remembers (lstm(size=5))")

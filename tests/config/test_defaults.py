@@ -61,5 +61,11 @@ def test_a_default_that_follows_is_decided_when_the_settings_are_made():
 
 
 def test_minibatches_hold_64_steps_unless_their_number_is_given():
-    assert [ten.PPO().parts(rows) for rows in (1, 63, 64, 2048, 2100)] == [1, 1, 1, 32, 32]
-    assert ten.PPO(minibatches=5).parts(2048) == 5
+    assert [ten.PPO().minibatch_count(rows) for rows in (1, 63, 64, 2048, 2100)] == [
+        1,
+        1,
+        1,
+        32,
+        32,
+    ]
+    assert ten.PPO(minibatches=5).minibatch_count(2048) == 5

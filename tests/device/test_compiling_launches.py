@@ -11,10 +11,10 @@ from triton.compiler import ASTSource
 import forage
 from tenfold.envs.device import TASKS, device_task, step_kernel
 from tenfold.ops.device import heads, returns, sampling
-from tenfold.ops.device.language import Launched
+from tenfold.ops.device.language import LaunchedKernel
 
 def compiled(fn, types, constants):
-    fn = fn.kernel if isinstance(fn, Launched) else fn
+    fn = fn.kernel if isinstance(fn, LaunchedKernel) else fn
     names = [name for name in fn.arg_names if name not in constants]
     signature = dict(zip(names, types.split(), strict=True)) | dict.fromkeys(constants, "constexpr")
     source = ASTSource(fn=fn, signature=signature, constexprs=constants)

@@ -178,8 +178,19 @@ def copy_state(plain: Any, fast: Any) -> None:
     fast.agent.count[:] = plain.agent.count
 
 
-@pytest.mark.parametrize("updates", [40, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", Q_CASES)
+OFTEN = (
+    *("defaults", "dueling", "prioritised", "implicit", "noisy", "masked", "images"),
+    *("team prioritised", "sac", "sac, several", "td3"),
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "updates"),
+    [
+        *((case, 40) for case in OFTEN),
+        *(pytest.param(case, 200, marks=pytest.mark.slow) for case in Q_CASES),
+    ],
+)
 def test_updates_are_the_plain_engines(case: str, updates: int, device: str) -> None:
     hold_updates(case, device, updates)
 

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tenfold.algorithms.kernels.dqn_cudagraph_kernel import GradientShape, gradient_kernel
-from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
+from tenfold.ops.device.td import ValueShape
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy_loss import policy_kernel
 from tenfold.ops.device.step import step_kernel, sum_kernel, metrics_kernel

@@ -147,7 +147,7 @@ def test_moments_in_memory_are_the_same_as_in_registers(warps: int) -> None:
     for _ in range(14):
         plain.round()
     group = ResidentSeeds([Seed(fast.agent, fast.replay, fast.envs)], "cpu", warps=warps)
-    assert group.shape.apart == (warps == 4)
+    assert group.shape.moments_in_memory == (warps == 4)
     group.send([0], [0])
     group.advance(14)
     group.fetch()

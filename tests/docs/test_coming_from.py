@@ -62,7 +62,7 @@ def test_a_number_that_means_something_else_is_answered_with_its_unit(
     flag: str, words: str, here: Callable[..., Any]
 ) -> None:
     done = here("train", *flag.split(), "1")
-    assert done.returncode == 2 and words in done.stderr and words in PAGE
+    assert done.returncode == 2 and words in done.stderr
 
 
 def test_every_unit_is_of_a_word_that_is_answered() -> None:

@@ -36,6 +36,21 @@ def test_every_name_of_the_walk_is_defined_in_the_file_before_it() -> None:
     assert checked > 50
 
 
+def test_the_files_that_one_transition_opens_are_counted() -> None:
+    """Each line of the walk names its path: whoever moves a function mends the line and its number."""
+    counts = {}
+    for path, count, steps in re.findall(
+        r"^- \*\*(.+?)\*\*, (\d+) files: ((?:.+\n)+?)(?=- |\n)", WALK, re.M
+    ):
+        files = {token for token in re.findall(r"`([^`]+)`", steps) if token.endswith(".py")}
+        assert int(count) == len(files), (path, len(files))
+        counts[path] = len(files)
+    paths = {
+        f"{agent}, {engine}" for agent in ("dqn", "ppo", "sac") for engine in ("plain", "fused")
+    }
+    assert {*counts} == paths | {"argv to the loop"}
+
+
 def test_every_room_and_link_of_the_page_is_there() -> None:
     rooms = re.findall(r"^\| `(\w+)/` \|", DESIGN[: DESIGN.index("| interface")], re.MULTILINE)
     assert {*rooms} == {path.parent.name for path in (ROOT / "tenfold").glob("*/__init__.py")}

@@ -128,6 +128,7 @@ def test_an_off_policy_run_resumed_is_one_that_never_stopped(tmp_path: Path) -> 
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow  # on-policy it is held above, by the same pools
 def test_its_actors_and_seeds_are_those_of_any_algorithm(
     here: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -115,7 +115,7 @@ def test_an_episodes_numbers_are_read_as_json_reads_them(tmp_path: Path) -> None
     (path / "metrics.jsonl").write_text("\n".join([*lines, *spaced, *torn, *too_much]) + "\n")
     found = Digest(path, 100)
     taken: list[Any] = []
-    found.take_episodes = lambda *columns: taken.append(columns)  # type: ignore[method-assign]
+    found.add_episodes = lambda *columns: taken.append(columns)  # type: ignore[method-assign]
     found.read()
     for step, ret, length, success in taken:
         assert step.tolist() == [row["step"] for row in rows]

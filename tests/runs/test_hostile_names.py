@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 import tenfold as ten
 from tenfold.cli.flags import print_table
-from tenfold.cli.observe import write_page
+from tenfold.cli.results import write_page
 from tenfold.config.run import Run
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import EventFile

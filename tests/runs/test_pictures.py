@@ -12,14 +12,9 @@ from tenfold.domains.durotaxis.api import DurotaxisEnv
 from tenfold.domains.durotaxis.baselines import follower_policy
 from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
 from tenfold.evaluation.video import write_gif
-from tenfold.runs.charts import (
-    Experiment,
-    component_panels,
-    course_chart,
-    figure_of,
-    learning_panels,
-)
+from tenfold.runs.charts import Experiment, course_chart, figure_of, panels
 from tenfold.runs.digest import Digest
+from tenfold.runs.report import is_component, is_learning
 from tenfold.runs.reporter import USUAL
 
 LONG = (
@@ -77,7 +72,7 @@ def test_a_film_of_more_colours_than_a_palette_holds_is_still_written(tmp_path: 
 
 def digested(path: Path, rows: list[dict[str, Any]]) -> Digest:
     digest = Digest(path, 1000)
-    digest.take_rows(rows)
+    digest.add_rows(rows)
     return digest
 
 
@@ -112,10 +107,11 @@ def test_a_title_with_signs_of_mathematics_is_drawn_as_it_is(tmp_path: Path) -> 
 def test_components_have_a_panel_each_with_one_deviation(tmp_path: Path) -> None:
     parts = {"reward/goal": 0.1, "reward/goal/std": 0.05, "action/gamma": 4.0, "loss": 2.0}
     group = group_of(tmp_path, [trained(step, **parts) for step in (40_000, 80_000)])
-    goal, gamma = component_panels([group], "environment steps")
+    goal, gamma = panels([group], "train", "environment steps", is_component)
     assert (goal.title, gamma.title) == ("reward: goal", "action: gamma")
     (line,) = goal.lines
     assert list(line.x) == [40_000, 80_000] and line.y == pytest.approx([0.1, 0.1])
     assert line.band is not None
     assert line.band[0] == pytest.approx([0.05, 0.05]) and line.band[1][0] == pytest.approx(0.15)
-    assert [panel.title for panel in learning_panels([group], "steps")] == ["loss"]
+    learning = panels([group], "train", "steps", is_learning)
+    assert [panel.title for panel in learning] == ["loss"]

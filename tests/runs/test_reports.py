@@ -24,7 +24,7 @@ import pytest
 from rich.console import Console
 
 import tenfold as ten
-from tenfold.cli.observe import write_page
+from tenfold.cli.results import write_page
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart, Line
@@ -299,7 +299,7 @@ def test_a_live_page_is_written_again_until_the_run_ends(
         pages.append((member / "report.html").read_text())
         written(member, rows_of(1.0, 0, steps=500 + 250 * len(pages)))
 
-    monkeypatch.setattr("tenfold.cli.observe.wait", wait)
+    monkeypatch.setattr("tenfold.cli.results.wait", wait)
     done = here("report", member, "--live", "3")
     lock.release()
     assert done.returncode == 0 and done.stdout == f"{member}/report.html\n"

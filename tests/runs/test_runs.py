@@ -158,7 +158,7 @@ def test_a_comparison_goes_on_in_its_folder_and_one_of_other_settings_gets_its_o
 
     def opened(run: Run) -> Path:
         path, lock = comparing.open_folder(
-            comparing.own_folder(target, run, False), run, ("zero",), False
+            comparing.comparison_folder(target, run, False), run, ("zero",), False
         )
         lock.release()
         return path

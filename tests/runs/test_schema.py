@@ -23,7 +23,7 @@ from tenfold.core.errors import CheckpointError, UserError
 from tenfold.core.system import machine_card, versions
 from tenfold.domains.durotaxis.evaluation import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
-from tenfold.domains.dynamics.recording_source import of_run
+from tenfold.domains.dynamics.recording import run_recording
 from tenfold.domains.jobshop.tables import sections as shop_sections
 from tenfold.evaluation.evaluate import much_better_checkpoint
 from tenfold.runs.checkpoint import Checkpoints
@@ -303,7 +303,7 @@ def test_whatever_a_file_holds_reading_it_ends_well_or_with_a_sentence(
             lambda: load(one),
             lambda: load(one, "best"),
             lambda: describe_run(one),
-            lambda: of_run(one),
+            lambda: run_recording(one),
             lambda: much_better_checkpoint(RunFolder.open(one)[0], PLAYED),
             lambda: resume(one, 700, quiet=True),
         ),

@@ -71,7 +71,7 @@ CASES = [
     pytest.param("CartPole-v1", Q | {"distribution": "quantile(7)"}, id="quantile", marks=SLOW),
     pytest.param("CartPole-v1", Q | {"explore": "noisy"}, id="noisy", marks=SLOW),
     pytest.param("CartPole-v1", Q | {"distribution": "implicit", "explore": "noisy", "dueling": True}, id="implicit"),
-    pytest.param("CartPole-v1", Q | {"distribution": "categorical(7)", "dueling": True}, id="categorical"),
+    pytest.param("CartPole-v1", Q | {"distribution": "categorical(7)", "dueling": True}, id="categorical", marks=SLOW),
     pytest.param("Taxi-v3", Q, id="masked values", marks=SLOW),
     pytest.param("tenfold/Catch-v0", Q | {"distribution": "quantile(5)"}, id="image"),
     pytest.param("tenfold/Catch-v0", Q | {"distribution": "implicit"}, id="implicit image", marks=SLOW),

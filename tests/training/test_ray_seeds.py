@@ -316,7 +316,7 @@ def test_a_run_that_is_told_to_stop_before_it_begins_stops_when_it_does() -> Non
         def stop(self, evaluate: bool = True) -> None:
             self.stopped = True
 
-    courier, training = FileSyncer(None, queue.Queue()), Training()
-    courier.stop()
-    courier.on_start(training)
+    syncer, training = FileSyncer(None, queue.Queue()), Training()
+    syncer.stop()
+    syncer.on_start(training)
     assert training.stopped

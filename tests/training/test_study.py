@@ -50,7 +50,7 @@ def played(
 
     def scripted(members: list[Path]) -> list[tuple[int, list[Any]]]:
         number = int(members[0].parent.name.removeprefix("trial-"))
-        reached = tasks.rungs[: tasks.going[number].rung + 1]
+        reached = tasks.rungs[: tasks.running[number].rung + 1]
         steps = [step for step in (200, 400, 600) if step <= reached[-1]]
         return [(step, [outcomes(number)] * len(members)) for step in steps]
 
@@ -100,7 +100,7 @@ def trained_once(small_run: Callable[..., Run], tmp_path_factory: pytest.TempPat
     wanted = searches(folder.run, SEARCH)
     tasks = Trials(folder, open_study(folder, wanted), wanted, Display("", 0, 0, quiet=True))
     task = tasks.next()
-    assert task and trials_module.advance(*task[1]) == ("", 0)
+    assert task and trials_module.train_member(*task[1]) == ("", 0)
     return path
 
 
@@ -426,7 +426,7 @@ def test_a_trial_that_was_damaged_is_neither_replaced_nor_failed(
     with pytest.raises(UserError, match=re.escape(words)):
         tasks = Trials(folder, again, wanted, Display("", 0, 0, quiet=True))
         while task := tasks.next():
-            tasks.ended(task[0], trials_module.advance(*task[1])[0])
+            tasks.ended(task[0], trials_module.train_member(*task[1])[0])
     assert [trial.state.name for trial in again.trials] == ["RUNNING"]
     file.write_text(text)
     Trials(folder, again, wanted, Display("", 0, 0, quiet=True))

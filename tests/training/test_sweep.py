@@ -277,13 +277,13 @@ def test_a_trial_is_pruned_by_the_interquartile_mean_and_not_by_the_mean(
         number = int(members[0].parent.name.removeprefix("trial-"))
         scores = [10.0, 10.0, 10.0, 900.0] if number == 5 else [100.0 + number] * 4
         return [(step, [(None, score) for score in scores]) for step in (200, 400, 600)][
-            : tasks.going[number].rung + 1
+            : tasks.running[number].rung + 1
         ]
 
     monkeypatch.setattr(trials_module, "evaluations", scripted)
     tasks = Trials(folder, study, wanted, Display("", 0, 0, quiet=True))
     while task := tasks.next():
-        asked.append((task[0][0], task[1][2]))
+        asked.append((task[0][0], task[1][3][0].step))
         tasks.ended(task[0], "")
     states = [trial.state.name for trial in study.trials]
     assert states == ["COMPLETE"] * 5 + ["PRUNED"]

@@ -17,10 +17,10 @@ import pytest
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs.metrics import read_rows
-from tenfold.training import tracking
+from tenfold.training import callbacks
+from tenfold.training.callbacks import TrackedRun, trackers_named
 from tenfold.training.loop import resume, train
 from tenfold.training.run_group import train_seeds
-from tenfold.training.tracking import TrackedRun, trackers_named
 
 
 class Client:
@@ -45,8 +45,8 @@ class Client:
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[dict[str, Any]]]:
     monkeypatch.setenv("TOLD", str(tmp_path))
-    monkeypatch.setitem(tracking.CLIENTS, "trackio", Client)
-    monkeypatch.setattr(tracking, "find_spec", lambda name: object())
+    monkeypatch.setitem(callbacks.CLIENTS, "trackio", Client)
+    monkeypatch.setattr(callbacks, "find_spec", lambda name: object())
     return lambda name: [
         json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()
     ]
@@ -88,7 +88,7 @@ def test_seeds_are_tracked_in_their_own_processes_and_named_together(
     assert (again.name, again.group) == ("trackio", "many")
     from tenfold.training.run_group import train_member
 
-    settings = json.loads(json.dumps(tracking.to_mapping(small_run(steps=100))))
+    settings = json.loads(json.dumps(callbacks.to_mapping(small_run(steps=100))))
     train_member(settings, str(tmp_path / "elsewhere" / "seed-1"), {}, (again,))
     assert told("many-seed-1")[0]["told"][1:3] == ["many/seed-1", "many"]
 
@@ -101,7 +101,7 @@ def test_a_client_that_fails_is_told_of_and_the_run_goes_on(
             print("noise of the client")
             raise ConnectionError("nobody is there")
 
-    tracking.CLIENTS["trackio"] = Broken
+    callbacks.CLIENTS["trackio"] = Broken
     result = train(small_run(), tmp_path / "run", callbacks=trackers_named("trackio"))
     said = capsys.readouterr()
     assert result.step == 600 and "noise" not in said.out + said.err
@@ -126,7 +126,7 @@ def test_a_wrong_tracker_is_one_sentence(text: str, words: str, here: Callable[.
 def test_one_that_is_not_installed_is_named_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, here: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    monkeypatch.setattr(callbacks, "find_spec", lambda name: None)
     done = here("train", "cartpole", "--track", "mlflow")
     assert "--track mlflow needs the package mlflow: pip install 'tenfold[mlflow]'." in done.stderr
 
@@ -166,7 +166,7 @@ def test_weights_and_biases_without_a_key_is_offline_and_asks_for_none(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_PROJECT", "NETRC"):
         monkeypatch.delenv(name, raising=False)
-    client = tracking.Wandb(some_run(tmp_path))
+    client = callbacks.Wandb(some_run(tmp_path))
     assert given["mode"] == "offline" and given["resume"] == "allow" and given["id"] == "f00"
     assert (
         given["dir"] == str(tmp_path) and given["group"] == "many" and "wandb sync" in client.where
@@ -178,12 +178,12 @@ def test_weights_and_biases_without_a_key_is_offline_and_asks_for_none(
     (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
     run.url = "somewhere"
-    assert tracking.Wandb(some_run(tmp_path)).where == "somewhere" and given["mode"] == "online"
+    assert callbacks.Wandb(some_run(tmp_path)).where == "somewhere" and given["mode"] == "online"
     assert "secret" not in json.dumps(given, default=str)
 
 
 def test_mlflow_takes_any_name_and_finds_a_run_again() -> None:
-    assert tracking.fit("train/a<b>[c]:d é.e-f_g") == "train/a_b__c__d é.e-f_g"
+    assert callbacks.fit("train/a<b>[c]:d é.e-f_g") == "train/a_b__c__d é.e-f_g"
 
 
 # the clients themselves
@@ -194,7 +194,7 @@ def test_mlflow_takes_any_name_and_finds_a_run_again() -> None:
 def test_a_client_keeps_a_run_offline(
     name: str, small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert importlib.util.find_spec(tracking.PACKAGES[name]), "make test-track installs it"
+    assert importlib.util.find_spec(callbacks.PACKAGES[name]), "make test-track installs it"
     run = small_run(steps=300, seed=3)
     path = tmp_path / "a<b>"
     config = tmp_path / "mine.yaml"

@@ -12,14 +12,13 @@ import triton.language as tl
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.algorithms.kernels import dqn_resident_td as td
-from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
 from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
-from tenfold.ops.device import network
+from tenfold.ops.device import network, td
 from tenfold.ops.device.language import available, device, gpu_kernel
 from tenfold.ops.device.network import NetShape
+from tenfold.ops.device.td import ValueShape
 
 WIDEST, DEEPEST = 128, 3  # hidden layers that fit into registers
 ROWS = 16  # items of a program

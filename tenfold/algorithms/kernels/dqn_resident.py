@@ -10,8 +10,7 @@ from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.kernels.dqn import why_not_compiled
 from tenfold.config.run import Run
 from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.resident import why_not_resident
-from tenfold.engines.together import TogetherEngine
+from tenfold.engines.together import TogetherEngine, why_not_resident
 
 
 class ResidentDQN(TogetherEngine, OffPolicyEngine):
@@ -22,8 +21,8 @@ class ResidentDQN(TogetherEngine, OffPolicyEngine):
 
     @classmethod
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
-        if found := why_not_compiled(agent):
-            return found
+        if obstacle := why_not_compiled(agent):
+            return obstacle
         if agent.norm:
             return "observations are normalised, which is done on the CPU"
         if agent.config.categorical:

@@ -1,23 +1,22 @@
-"""What the resident engine's kernel is compiled for, and what it holds: in the GPU's memory a row
-for each seed, in registers while it runs."""
+"""What the resident engine's kernels are compiled for, their arrays in the GPU's memory (a row for
+each seed), and the state that stays in registers while they run."""
 
 from typing import Any, NamedTuple
 
 import triton.language as tl
 
-from tenfold.algorithms.kernels import dqn_resident_td as td
-from tenfold.ops.device import network
-from tenfold.ops.device.episodes import lane_numbers, load_state, rows_of, store_state
+from tenfold.ops.device import network, td
+from tenfold.ops.device.episodes import lane_numbers, load_lanes, rows_of, store_lanes
 from tenfold.ops.device.language import gpu_kernel
 
-# places in `rules`; schedules take four
+# places in `params`; schedules take four
 GAMMA, SCALE, CLIP, EPS, TAU, ALPHA, PRIORITY_EPS = (tl.constexpr(i) for i in range(7))
-LR, EXPLORE, BETA, RULES = (tl.constexpr(i) for i in (8, 12, 16, 20))
+LR, EXPLORE, BETA, PARAMS = (tl.constexpr(i) for i in (8, 12, 16, 20))
 REPLAY, COIN, CHOICE = (tl.constexpr(i) for i in range(3))  # places in `streams`
 
 
 class Shape(NamedTuple):
-    """What a kernel is compiled for."""
+    """The constants that kernels are compiled for."""
 
     task: Any  # begin, advance, observe and their numbers
     sources: str  # of the task's functions: Triton keeps what it compiled by names alone
@@ -36,7 +35,7 @@ class Shape(NamedTuple):
     leaves: int  # of the tree of priorities
     batch: int
     rows: int  # of a batch in registers at a time
-    apart: bool  # Adam's moments stay in memory, where registers are scarce
+    moments_in_memory: bool  # Adam's, where registers are scarce
     starts: int
     every: int
     updates: int
@@ -48,7 +47,7 @@ class Arrays(NamedTuple):
 
     block: Any
     streams: Any
-    rules: Any  # of all seeds
+    params: Any  # of all seeds
     counts: Any
     powers: Any
     sums: Any
@@ -93,20 +92,20 @@ class Nets(NamedTuple):
     square: Any
 
 
-class Lanes(NamedTuple):
-    """Environments, and where their rows are: `head` and `start` as in the replay memory, `place`
-    that of the head in its lane."""
+class EnvState(NamedTuple):
+    """Environments and their rows: `head` and `start` as in the replay memory, `position` the
+    head's row within its lane."""
 
     lane: Any
     live: Any
     stream: Any
     state: Any
-    seen: Any
+    obs: Any
     length: Any
     episode: Any
     ret: Any
     head: Any
-    place: Any
+    position: Any
     start: Any
 
 
@@ -118,7 +117,7 @@ def arrays_of(a, seed, S: tl.constexpr):
     return Arrays(
         a.block + seed * 5 * S.net.parameters,
         a.streams + seed * 3,
-        a.rules,
+        a.params,
         a.counts + seed * 6,
         a.powers + seed * 2,
         a.sums + seed * 5,
@@ -143,20 +142,20 @@ def arrays_of(a, seed, S: tl.constexpr):
 
 
 @gpu_kernel
-def load_lanes(a, S: tl.constexpr):
+def load_envs(a, S: tl.constexpr):
     lane = lane_numbers(S.envs, S.lanes)
     live = lane < S.envs
-    state = load_state(a.state, lane, live, S.task.states, S.state_width)
+    state, length, episode, ret, stream = load_lanes(a, lane, live, S)
     head = tl.load(a.head + lane, mask=live, other=0)
-    return Lanes(
+    return EnvState(
         lane,
         live,
-        tl.load(a.lane_stream + lane, mask=live, other=0),
+        stream,
         state,
         rows_of(S.task.observe(state), S.envs, S.lanes, S.net.pads[0], S.task.obs),
-        tl.load(a.length + lane, mask=live, other=0),
-        tl.load(a.episode + lane, mask=live, other=0),
-        tl.load(a.ret + lane, mask=live, other=0.0),
+        length,
+        episode,
+        ret,
         head,
         (head % S.length).to(tl.int32),
         tl.load(a.start + lane, mask=live, other=0),
@@ -164,12 +163,9 @@ def load_lanes(a, S: tl.constexpr):
 
 
 @gpu_kernel
-def store_lanes(a, lanes, S: tl.constexpr):
+def store_envs(a, lanes, S: tl.constexpr):
     lane, live = lanes.lane, lanes.live
-    store_state(a.state, lanes.state, lane, live, S.task.states, S.state_width)
-    tl.store(a.length + lane, lanes.length, mask=live)
-    tl.store(a.episode + lane, lanes.episode, mask=live)
-    tl.store(a.ret + lane, lanes.ret, mask=live)
+    store_lanes(a, lanes.state, lanes.length, lanes.episode, lanes.ret, lane, live, S)
     tl.store(a.head + lane, lanes.head, mask=live)
     tl.store(a.start + lane, lanes.start, mask=live)
 
@@ -191,12 +187,8 @@ def load_counts(a):
 
 @gpu_kernel
 def store_counts(a, counts):
-    tl.store(a.counts, counts.step)
-    tl.store(a.counts + 1, counts.rounds)
-    tl.store(a.counts + 2, counts.updates)
-    tl.store(a.counts + 3, counts.ready)
-    tl.store(a.counts + 4, counts.batches)
-    tl.store(a.counts + 5, counts.noted)
+    for i in tl.static_range(6):  # step … noted
+        tl.store(a.counts + i, counts[i])
     tl.store(a.powers, counts.power1)
     tl.store(a.powers + 1, counts.power2)
     tl.store(a.top, counts.top)
@@ -206,7 +198,7 @@ def store_counts(a, counts):
 def load_nets(a, S: tl.constexpr):
     N: tl.constexpr = S.net
     p = N.parameters
-    if S.apart:
+    if S.moments_in_memory:
         return Nets(network.load(a.block, N), network.load(a.block + p, N), 0, 0)
     else:
         return Nets(
@@ -223,6 +215,6 @@ def store_nets(a, nets, S: tl.constexpr):
     p = N.parameters
     network.store(a.block, nets.online, N)
     network.store(a.block + p, nets.target, N)
-    if not S.apart:
+    if not S.moments_in_memory:
         network.store(a.block + 2 * p, nets.mean, N)
         network.store(a.block + 3 * p, nets.square, N)

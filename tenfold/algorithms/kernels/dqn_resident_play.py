@@ -3,17 +3,16 @@ replay memory, as `memory.replay_rows.add_rows` writes them."""
 
 import triton.language as tl
 
-from tenfold.algorithms.kernels import dqn_resident_td as td
 from tenfold.algorithms.kernels.dqn_resident_arrays import (
     CHOICE,
     COIN,
     EXPLORE,
     SCALE,
-    Lanes,
+    EnvState,
     arrays_of,
 )
 from tenfold.memory.replay_rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED
-from tenfold.ops.device import network, sampling
+from tenfold.ops.device import network, sampling, td
 from tenfold.ops.device.episodes import (
     LANES,
     any_of,
@@ -37,7 +36,7 @@ IS_TERMINATED, IS_TRUNCATED, IS_FINAL = (
 def choose(a, values, counts, lane, S: tl.constexpr):
     """The exploring policy's actions for action values [lanes, …]."""
     V: tl.constexpr = S.outputs
-    level = schedule_at(a.rules + EXPLORE, counts.step, S.schedules[1])
+    level = schedule_at(a.params + EXPLORE, counts.step, S.schedules[1])
     at = counts.rounds * S.envs + lane
     choice = tl.load(a.streams + CHOICE)
     if S.boltzmann:
@@ -58,11 +57,11 @@ def choose(a, values, counts, lane, S: tl.constexpr):
 
 
 @gpu_kernel
-def new_priority(a, row, there, value, S: tl.constexpr):
-    """New leaves, where there is a tree and something to change."""
+def new_priority(a, row, valid, value, S: tl.constexpr):
+    """Sets leaves of the tree where `valid`; nothing without priorities."""
     if S.prioritized:
-        if any_of(there, S.envs):
-            sampling.put(a.tree, S.leaves, row, value, there)
+        if any_of(valid, S.envs):
+            sampling.put(a.tree, S.leaves, row, value, valid)
 
 
 @gpu_kernel
@@ -81,29 +80,29 @@ def complete_rows(a, lanes, ended, top, S: tl.constexpr):
     these are."""
     base, count = lanes.lane * S.length, total(lanes.head * 0, S.envs)
     for back in range(S.n_step):
-        there = lanes.live & (lanes.head - back >= lanes.start) & (ended | (back == S.n_step - 1))
-        place = lanes.place - back
-        row = base + tl.where(place < 0, place + S.length, place)
-        tl.store(a.ready + row, (row * 0 + 1).to(tl.uint8), mask=there)
-        new_priority(a, row, there, row.to(tl.float64) * 0.0 + top, S)
-        count += total(there.to(tl.int64), S.envs)
+        valid = lanes.live & (lanes.head - back >= lanes.start) & (ended | (back == S.n_step - 1))
+        position = lanes.position - back
+        row = base + tl.where(position < 0, position + S.length, position)
+        tl.store(a.ready + row, (row * 0 + 1).to(tl.uint8), mask=valid)
+        new_priority(a, row, valid, row.to(tl.float64) * 0.0 + top, S)
+        count += total(valid.to(tl.int64), S.envs)
     return count
 
 
 @gpu_kernel
-def next_place(place, by, S: tl.constexpr):
-    place += by
-    return tl.where(place >= S.length, place - S.length, place)
+def next_position(position, by, S: tl.constexpr):
+    position += by
+    return tl.where(position >= S.length, position - S.length, position)
 
 
 @gpu_kernel
-def store_obs(a, row, there, rows, S: tl.constexpr):
+def store_obs(a, row, valid, rows, S: tl.constexpr):
     column = tl.arange(0, S.net.pads[0])[None, :]
     lane = tl.arange(0, S.lanes)[:, None]  # of one lane all rows are alike, and the first counts
-    place = (as_rows(row, S.envs) + lane * 0) * S.task.obs + column
-    chosen = as_rows(there.to(tl.int32), S.envs) + lane * 0 > 0
-    mask = (lane < S.envs) & chosen & (column < S.task.obs)
-    tl.store(a.obs + place, rows, mask=mask)
+    offset = (as_rows(row, S.envs) + lane * 0) * S.task.obs + column
+    is_valid = as_rows(valid.to(tl.int32), S.envs) + lane * 0 > 0
+    mask = (lane < S.envs) & is_valid & (column < S.task.obs)
+    tl.store(a.obs + offset, rows, mask=mask)
 
 
 @gpu_kernel
@@ -116,42 +115,42 @@ def play(a, lanes, counts, action, ready_next, S: tl.constexpr):
     truncated = length >= S.task.limit
     ended = (terminated | truncated) & live
     final = rows_of(S.task.observe(state), S.envs, S.lanes, S.net.pads[0], S.task.obs)
-    row = base + lanes.place
+    row = base + lanes.position
     tl.store(a.action + row, action.to(tl.int32), mask=live)
     tl.store(a.reward + row, won.to(tl.float32), mask=live)
     kind = tl.where(terminated, IS_TERMINATED, tl.where(truncated, IS_TRUNCATED, IS_STEP))
     tl.store(a.kind + row, kind.to(tl.uint8), mask=live)
     ready = counts.ready + complete_rows(a, lanes, ended, counts.top, S)
-    place = next_place(lanes.place, 1, S)
-    ready -= clear_row(a, base + place, live, ready_next, S)
-    store_obs(a, base + place, live, final, S)
+    position = next_position(lanes.position, 1, S)
+    ready -= clear_row(a, base + position, live, ready_next, S)
+    store_obs(a, base + position, live, final, S)
     noted, over = counts.noted, ended.to(tl.int64)
     episode = lanes.episode + over
     head = lanes.head + live.to(tl.int64) + over
     if any_of(ended, S.envs):
-        # the round is told with the lane: launches are of any length
+        # the round is stored with the lane: launches are of any length
         at = counts.rounds * S.envs + lane
         noted = note_ended(ended, at, ret, length, a.ended, noted, S.most, S.envs)
         state = renewed(ended, S.task.begin(lanes.stream, episode), state, S.task.states)
-        tl.store(a.kind + base + place, (row * 0 + IS_FINAL).to(tl.uint8), mask=ended)
-        place = next_place(place, ended.to(tl.int32), S)
-        there = tl.load(a.ready + base + place, mask=ended, other=0)
+        tl.store(a.kind + base + position, (row * 0 + IS_FINAL).to(tl.uint8), mask=ended)
+        position = next_position(position, ended.to(tl.int32), S)
+        ready_after = tl.load(a.ready + base + position, mask=ended, other=0)
         tl.debug_barrier()  # every thread has read what one of them is about to write
-        ready -= clear_row(a, base + place, ended, there, S)
-    seen = rows_of(S.task.observe(state), S.envs, S.lanes, S.net.pads[0], S.task.obs)
-    store_obs(a, base + place, ended, seen, S)
+        ready -= clear_row(a, base + position, ended, ready_after, S)
+    obs = rows_of(S.task.observe(state), S.envs, S.lanes, S.net.pads[0], S.task.obs)
+    store_obs(a, base + position, ended, obs, S)
     tl.debug_barrier()
-    lanes = Lanes(
+    lanes = EnvState(
         lane,
         live,
         lanes.stream,
         state,
-        seen,
+        obs,
         tl.where(ended, 0, length),
         episode,
         tl.where(ended, 0.0, ret),
         head,
-        place,
+        position,
         tl.where(ended, head, lanes.start),
     )
     return lanes, ready, noted
@@ -175,5 +174,5 @@ def evaluate(arrays, episodes, count, steps, limit, E: tl.constexpr, S: tl.const
     seed = tl.program_id(0).to(tl.int64)
     a = arrays_of(arrays, seed, S)
     N: tl.constexpr = S.net
-    policy = (network.load(a.block, N), tl.load(a.rules + SCALE).to(tl.float32))
+    policy = (network.load(a.block, N), tl.load(a.params + SCALE).to(tl.float32))
     play_episodes(episodes, policy, seed, count, steps, limit, greedy, E, S)

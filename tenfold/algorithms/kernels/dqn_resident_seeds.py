@@ -1,7 +1,7 @@
-"""One seed or many on the GPU: what their runs hold, as rows of the kernel's arrays.
+"""The seeds of a Q-learning run on the GPU: their arrays, and the launches of the kernels.
 
 `send` copies agents, replay memories and environments to the device and `fetch` back: checkpoints,
-evaluations and reports know nothing of it.
+evaluations and reports read the host's copy.
 """
 
 from collections.abc import Callable
@@ -20,26 +20,25 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import (
     EXPLORE,
     GAMMA,
     LR,
+    PARAMS,
     PRIORITY_EPS,
-    RULES,
     SCALE,
     TAU,
     Arrays,
     Shape,
 )
 from tenfold.algorithms.kernels.dqn_resident_play import evaluate
-from tenfold.algorithms.kernels.dqn_resident_td import ValueShape
 from tenfold.algorithms.kernels.dqn_resident_update import train
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.engines.device import DeviceSeeds, Room, Seed
-from tenfold.engines.resident import PRECISIONS
-from tenfold.engines.together import MOST_ROUNDS
+from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
+from tenfold.engines.together import MOST_ROUNDS, PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.device.language import padded
 from tenfold.ops.device.network import NetShape
+from tenfold.ops.device.td import ValueShape
 
 # Rows of a batch that are in registers at a time. With 64 Triton 3.6 takes Hopper's products of
 # whole warp groups, and a program that has to spill registers then reads outside of its memory.
@@ -52,8 +51,8 @@ def exploration(config: DQN) -> Any:
     return how.temperature if isinstance(how, Boltzmann) else how.schedule
 
 
-def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
-    """What a kernel is compiled for."""
+def shape_of(seed: Seed, precision: str, moments_in_memory: bool = False) -> Shape:
+    """The constants that the kernels are compiled for."""
     agent, replay, envs = seed
     config, task = agent.config, device_task(envs.name)
     sizes = tuple(int(size) for size in agent.online.sizes)
@@ -77,13 +76,13 @@ def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
         hard=target.every if isinstance(target, Hard) else 0,
         boltzmann=isinstance(config.explore, Boltzmann),
         prioritized=config.priorities is not None,
-        schedules=tuple(int(as_numbers(each)[0]) for each in schedules),
+        schedules=tuple(int(as_numbers(schedule)[0]) for schedule in schedules),
         n_step=config.n_step,
         length=replay.lane_rows,
         leaves=replay.tree.size // 2,
         batch=batch,
         rows=min(MOST_ROWS, padded(batch)),
-        apart=apart,
+        moments_in_memory=moments_in_memory,
         starts=config.learning_starts,
         every=config.every,
         updates=config.updates,
@@ -122,11 +121,11 @@ class ResidentSeeds(DeviceSeeds):
         super().__init__(seeds, device, shape_of(seeds[0], precision, self.warps == 4))
 
     @staticmethod
-    def rules(agent: DQNAgent) -> np.ndarray:
-        config, rule = agent.config, np.zeros(RULES.value)
+    def pack_params(agent: DQNAgent) -> np.ndarray:
+        config, params = agent.config, np.zeros(PARAMS.value)
 
-        def put(place: Any, *values: float) -> None:
-            rule[place.value : place.value + len(values)] = values
+        def put(index: Any, *values: float) -> None:
+            params[index.value : index.value + len(values)] = values
 
         priorities = config.priorities
         put(GAMMA, config.gamma)
@@ -140,10 +139,10 @@ class ResidentSeeds(DeviceSeeds):
             put(ALPHA, priorities.alpha)
             put(PRIORITY_EPS, priorities.eps)
             put(BETA, *as_numbers(priorities.beta))
-        return rule
+        return params
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: Shape) -> Room:
+    def sizes_of(cls, seed: Seed, shape: Shape) -> ArraySpecs:
         return {
             "counts": (np.dtype(np.int64), (6,)),
             "powers": (np.dtype(np.float64), (2,)),
@@ -158,13 +157,13 @@ class ResidentSeeds(DeviceSeeds):
         return cls.bytes_of(seed, shape_of(seed, "fp32"))
 
     def warm_up(self) -> None:
-        """Compiles the kernels, and changes nothing."""
+        """Compiles the kernels; no side effects."""
         for steady in (False, True)[: 1 + self.one_a_round]:
             self.launch(0, steady)
         self.compile_evaluation("greedy")
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
-        """What the seeds hold on the host, onto the device."""
+        """Copies the seeds' arrays to the device."""
         self.send_copies()
         self.step = min(steps)
         empty = any(memory.count[0] == 0 for _, memory, _ in self.seeds)
@@ -178,24 +177,24 @@ class ResidentSeeds(DeviceSeeds):
         self.arrays.powers.copy_(torch.tensor(powers, dtype=torch.float64))
 
     def fetch(self) -> None:
-        """What the seeds hold on the host becomes what it is on the device."""
+        """Copies the seeds' arrays back to the host."""
         self.fetch_networks()
         self.fetch_copies()
         for (_, memory, _), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
             memory.count[:] = counts[3:5]
 
     def fetch_networks(self) -> None:
-        """Parameters and moments alone, for who acts or looks."""
+        """Copies parameters and moments alone back to the host."""
         self.fetch_blocks()
         for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
             agent.count[0] = count
 
     def rounded(self, rounds: int) -> int:
-        """As many as are best launched together, near so many."""
+        """The number of rounds near this one that is fastest in one launch."""
         return rounds
 
     def advance(self, rounds: int) -> None:
-        """So many rounds of every seed, at most MOST_ROUNDS."""
+        """Plays this many rounds of every seed, at most MOST_ROUNDS."""
         self.arrays.counts[:, 5] = 0
         steady = self.steady_of(rounds)
         for count, kind in ((rounds - steady, False), (steady, True)):
@@ -223,20 +222,20 @@ class ResidentSeeds(DeviceSeeds):
         """The episodes of each seed that ended in the last launch, each with the step it ended
         at."""
         counts = self.arrays.counts.tolist()
-        rows = self.arrays.ended[:, : max(own[5] for own in counts)].cpu().numpy()
+        rows = self.arrays.ended[:, : max(count[5] for count in counts)].cpu().numpy()
         envs = self.shape.envs
-        found = []
-        for own, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
+        episodes = []
+        for of_seed, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
             first = step - rounds * envs  # they count alike, but for what a resume began with
-            found.append(
+            episodes.append(
                 [
                     Episode(
                         int(at) % envs, ret, int(length), step=first + (int(at) // envs + 1) * envs
                     )
-                    for at, ret, length in own[:noted].tolist()
+                    for at, ret, length in of_seed[:noted].tolist()
                 ]
             )
-        return found
+        return episodes
 
     def launcher(self, how: str) -> Callable[..., None]:
         shapes = (self.episodes, self.shape)

@@ -9,7 +9,6 @@ same order.
 
 import triton.language as tl
 
-from tenfold.algorithms.kernels import dqn_resident_td as td
 from tenfold.algorithms.kernels.dqn_resident_arrays import (
     ALPHA,
     BETA,
@@ -25,21 +24,21 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import (
     Nets,
     arrays_of,
     load_counts,
-    load_lanes,
+    load_envs,
     load_nets,
     store_counts,
-    store_lanes,
+    store_envs,
     store_nets,
 )
 from tenfold.algorithms.kernels.dqn_resident_play import (
     IS_STEP,
     IS_TERMINATED,
     choose,
-    next_place,
+    next_position,
     play,
 )
 from tenfold.memory.replay_rows import ATTEMPTS
-from tenfold.ops.device import network, sampling
+from tenfold.ops.device import network, sampling, td
 from tenfold.ops.device.language import gpu_kernel, schedule_at, uniform
 
 TRIES = tl.constexpr(ATTEMPTS)
@@ -47,13 +46,13 @@ NORM_EVERY = tl.constexpr(16)  # updates
 
 
 @gpu_kernel
-def draw_ready(a, first, item, there, most, S: tl.constexpr):
+def draw_ready(a, first, item, valid, most, S: tl.constexpr):
     """Rows drawn uniformly from those that are ready; `first` counts draws before these, `most` is
     the furthest head."""
     used = tl.minimum(most + 1, S.length).to(tl.int32)
     stream, attempt = tl.load(a.streams + REPLAY), 0
     row = drawn_row(stream, first, item, attempt, used, S)
-    wanting = there & (tl.load(a.ready + row, mask=there, other=1) == 0)
+    wanting = valid & (tl.load(a.ready + row, mask=valid, other=1) == 0)
     while tl.max(wanting.to(tl.int32), 0) > 0:
         attempt += 1
         choice = drawn_row(stream, first, item, attempt, used, S)
@@ -74,11 +73,11 @@ def drawn_row(stream, first, item, attempt, used, S: tl.constexpr):
 
 
 @gpu_kernel
-def draw_prioritized(a, first, item, there, S: tl.constexpr):
+def draw_prioritized(a, first, item, valid, S: tl.constexpr):
     """(rows, their priorities): item i falls into the i-th of `batch` equal parts of the mass."""
     u = uniform(tl.load(a.streams + REPLAY), first + item)
     mass = (item.to(tl.float64) + u) / S.batch * tl.load(a.tree + 1)
-    row = sampling.find(a.tree, S.leaves, tl.where(there, mass, 0.0))
+    row = sampling.find(a.tree, S.leaves, tl.where(valid, mass, 0.0))
     return row, tl.load(a.tree + S.leaves + row)
 
 
@@ -94,13 +93,13 @@ def least_priority(a, first, S: tl.constexpr):
 
 
 @gpu_kernel
-def ahead(a, row, there, S: tl.constexpr):
+def ahead(a, row, valid, S: tl.constexpr):
     """(n-step return, discount after it, row of the observation there)."""
     lane = row * 0
     if S.envs > 1:
         lane = row // S.length * S.length
     total, discount = row.to(tl.float64) * 0.0, row.to(tl.float64) * 0.0 + 1.0
-    gamma, going = tl.load(a.rules + GAMMA), there
+    gamma, going = tl.load(a.params + GAMMA), valid
     for _ in range(S.n_step):
         total += tl.where(going, discount * tl.load(a.reward + row, mask=going, other=0.0), 0.0)
         kind = tl.load(a.kind + row, mask=going, other=IS_STEP)
@@ -112,9 +111,9 @@ def ahead(a, row, there, S: tl.constexpr):
 
 
 @gpu_kernel
-def load_obs(a, row, there, scale, S: tl.constexpr):
+def load_obs(a, row, valid, scale, S: tl.constexpr):
     column = tl.arange(0, S.net.pads[0])[None, :]
-    mask = there[:, None] & (column < S.task.obs)
+    mask = valid[:, None] & (column < S.task.obs)
     return scale * tl.load(a.obs + row[:, None] * S.task.obs + column, mask=mask, other=0.0)
 
 
@@ -124,17 +123,17 @@ def gradient(a, nets, first, chunk, most, least, beta, S: tl.constexpr):
     N: tl.constexpr = S.net
     V: tl.constexpr = S.outputs
     item = chunk * S.rows + tl.arange(0, S.rows)
-    there = item < S.batch
-    weight = tl.where(there, 1.0, 0.0)
+    valid = item < S.batch
+    weight = tl.where(valid, 1.0, 0.0)
     if S.prioritized:
-        row, priority = draw_prioritized(a, first, item, there, S)
-        ratio = tl.where(there, least / priority, 1.0)
-        weight = tl.where(there, tl.exp(tl.log(ratio) * beta), 0.0).to(tl.float32)
+        row, priority = draw_prioritized(a, first, item, valid, S)
+        ratio = tl.where(valid, least / priority, 1.0)
+        weight = tl.where(valid, tl.exp(tl.log(ratio) * beta), 0.0).to(tl.float32)
     else:
-        row = draw_ready(a, first, item, there, most, S)
-    reward, discount, beyond = ahead(a, row, there, S)
-    scale = tl.load(a.rules + SCALE).to(tl.float32)
-    obs, next_obs = load_obs(a, row, there, scale, S), load_obs(a, beyond, there, scale, S)
+        row = draw_ready(a, first, item, valid, most, S)
+    reward, discount, beyond = ahead(a, row, valid, S)
+    scale = tl.load(a.params + SCALE).to(tl.float32)
+    obs, next_obs = load_obs(a, row, valid, scale, S), load_obs(a, beyond, valid, scale, S)
     next_values = td.values(nets.target, next_obs, S)
     chooser = next_values
     if V.double:
@@ -144,7 +143,7 @@ def gradient(a, nets, first, chunk, most, least, beta, S: tl.constexpr):
         td.joined(outputs[N.layers], S),
         next_values,
         chooser,
-        tl.load(a.action + row, mask=there, other=0),
+        tl.load(a.action + row, mask=valid, other=0),
         reward,
         discount,
         weight,
@@ -153,8 +152,8 @@ def gradient(a, nets, first, chunk, most, least, beta, S: tl.constexpr):
     )
     grads = network.backward(nets.online, outputs, td.parted(delta, S), N)
     if S.prioritized:
-        tl.store(a.batch_row + item, row, mask=there)
-        tl.store(a.batch_error + item, error, mask=there)
+        tl.store(a.batch_row + item, row, mask=valid)
+        tl.store(a.batch_error + item, error, mask=valid)
     return grads, loss, q, tl.abs(error)
 
 
@@ -164,7 +163,7 @@ def gradient_of_batch(a, nets, counts, most, S: tl.constexpr):
     N: tl.constexpr = S.net
     first = counts.batches * S.batch
     least = tl.full((), 0.0, tl.float64)
-    beta = schedule_at(a.rules + BETA, counts.step, S.schedules[2])
+    beta = schedule_at(a.params + BETA, counts.step, S.schedules[2])
     if S.prioritized:
         least = least_priority(a, first, S)
     if S.batch <= S.rows:
@@ -184,15 +183,15 @@ def prioritise(a, top, S: tl.constexpr):
     """New priorities for the rows of the last batch; of equal rows the last one counts. Returns the
     largest so far."""
     tl.debug_barrier()
-    alpha, eps = tl.load(a.rules + ALPHA), tl.load(a.rules + PRIORITY_EPS)
+    alpha, eps = tl.load(a.params + ALPHA), tl.load(a.params + PRIORITY_EPS)
     for chunk in range((S.batch + S.rows - 1) // S.rows):
         item = chunk * S.rows + tl.arange(0, S.rows)
-        there = item < S.batch
-        row = tl.load(a.batch_row + item, mask=there, other=-1)
-        error = tl.load(a.batch_error + item, mask=there, other=0.0).to(tl.float64)
+        valid = item < S.batch
+        row = tl.load(a.batch_row + item, mask=valid, other=-1)
+        error = tl.load(a.batch_error + item, mask=valid, other=0.0).to(tl.float64)
         value = tl.exp(alpha * tl.log(tl.abs(error) + eps))
-        top = tl.maximum(top, tl.max(tl.where(there, value, 0.0), 0))
-        sampling.put(a.tree, S.leaves, row, value, there & sampling.is_last(row, there, S.rows))
+        top = tl.maximum(top, tl.max(tl.where(valid, value, 0.0), 0))
+        sampling.put(a.tree, S.leaves, row, value, valid & sampling.is_last(row, valid, S.rows))
     return top
 
 
@@ -201,15 +200,15 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
     """One gradient update, as the plain engine makes it."""
     N: tl.constexpr = S.net
     grads, loss, q, error = gradient_of_batch(a, nets, counts, most, S)
-    shrink, norm, seen = 1.0, 0.0, 0.0
+    shrink, norm, norms = 1.0, 0.0, 0.0
     if S.clips:
-        norm, seen = tl.sqrt(network.sum_of_squares(grads, N)), 1.0
-        shrink = tl.minimum(tl.load(a.rules + CLIP).to(tl.float32) / (norm + 1e-6), 1.0)
+        norm, norms = tl.sqrt(network.sum_of_squares(grads, N)), 1.0
+        shrink = tl.minimum(tl.load(a.params + CLIP).to(tl.float32) / (norm + 1e-6), 1.0)
     elif counts.updates % NORM_EVERY == 0:  # for the metrics: it takes as long as a product
-        norm, seen = tl.sqrt(network.sum_of_squares(grads, N)), 1.0
+        norm, norms = tl.sqrt(network.sum_of_squares(grads, N)), 1.0
     power1, power2 = counts.power1 * network.KEEP1, counts.power2 * network.KEEP2
     mean, square, moments = nets.mean, nets.square, a.block + 2 * N.parameters
-    if S.apart:
+    if S.moments_in_memory:
         mean, square = network.load(moments, N), network.load(moments + N.parameters, N)
         tl.debug_barrier()  # every thread has read what one of them is about to write
     online, mean, square = network.adam(
@@ -220,15 +219,15 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
         shrink,
         power1,
         power2,
-        schedule_at(a.rules + LR, counts.step, S.schedules[0]),
-        tl.load(a.rules + EPS).to(tl.float32),
+        schedule_at(a.params + LR, counts.step, S.schedules[0]),
+        tl.load(a.params + EPS).to(tl.float32),
         N,
     )
     updates = counts.updates + 1
     if S.hard:
         target = network.where(updates.to(tl.int32) % S.hard == 0, online, nets.target, N)
     else:
-        tau = tl.load(a.rules + TAU).to(tl.float32)
+        tau = tl.load(a.params + TAU).to(tl.float32)
         target = network.moved_towards(nets.target, online, tau, N)
     top = counts.top
     if S.prioritized:
@@ -249,9 +248,9 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
         sums[1] + q,
         sums[2] + error,
         sums[3] + norm,
-        sums[4] + seen,
+        sums[4] + norms,
     )
-    if S.apart:
+    if S.moments_in_memory:
         network.store(moments, mean, N)
         network.store(moments + N.parameters, square, N)
         mean, square = 0, 0
@@ -286,14 +285,14 @@ def train(arrays, rounds, STEADY: tl.constexpr, S: tl.constexpr):
     """So many rounds of every seed, one program each. STEADY: every round is followed by one
     update; without a loop inside the loop a third fewer instructions do it."""
     a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
-    nets, lanes, counts = load_nets(a, S), load_lanes(a, S), load_counts(a)
-    scale = tl.load(a.rules + SCALE).to(tl.float32)
+    nets, lanes, counts = load_nets(a, S), load_envs(a, S), load_counts(a)
+    scale = tl.load(a.params + SCALE).to(tl.float32)
     nothing, before = tl.arange(0, S.rows) * 0.0, counts.updates
     sums = (nothing, nothing, nothing, 0.0, 0.0)
     for _ in range(rounds):
-        coming = lanes.lane * S.length + next_place(lanes.place, 1, S)
+        coming = lanes.lane * S.length + next_position(lanes.position, 1, S)
         ready_next = tl.load(a.ready + coming, mask=lanes.live, other=0)
-        values = td.values(nets.online, lanes.seen * scale, S)
+        values = td.values(nets.online, lanes.obs * scale, S)
         action = choose(a, values, counts, lanes.lane, S)
         lanes, ready, noted = play(a, lanes, counts, action, ready_next, S)
         due = due_after(counts.step, ready, S)
@@ -317,6 +316,6 @@ def train(arrays, rounds, STEADY: tl.constexpr, S: tl.constexpr):
             for _update in range(due):
                 nets, counts, sums = update(a, nets, counts, sums, most, S)
     store_nets(a, nets, S)
-    store_lanes(a, lanes, S)
+    store_envs(a, lanes, S)
     store_counts(a, counts)
     store_sums(a, sums, counts.updates - before, S)

@@ -29,17 +29,14 @@ from tenfold.ops.moments import EPSILON, norm_apply, norm_scale, norm_update
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL, draw_action, policy_gradient, value_gradient
 
-FINISH = 8  # a part of a round, besides those of `engines.fused`
+FINISH = 8  # a stage of a round, besides those of `engines.fused`
 # of a step within a rollout; typed: Numba compiles a function once more for each literal number
 PLAYING = np.int64(STORE | ACT)
-# places in `counter`, behind those of `engines.fused`: the minibatches that are due
+# in `counter`, behind those of `engines.fused`: the minibatches that are due
 FIRST, LAST, COUNTS = 3, 4, 5
 # rows of `columns`, behind which an action's numbers come
 LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)
-COINS, NORMALS, SHUFFLES = range(3)  # places in `keys`
-
-
-# learning
+COINS, NORMALS, SHUFFLES = range(3)  # in `keys`
 
 
 @kernel
@@ -68,22 +65,15 @@ def reals_of(table, rows):
 def gather_rows(first, last, table, r_obs):
     """The rows row_order[first … last − 1] of the rollout, into the scratch of a minibatch."""
     a = open_table(table)
-    rows, all_rows, reals, features = (
-        last - first,
-        a.row_order.size,
-        a.r_real.shape[2],
-        r_obs.shape[2],
-    )
+    rows, all_rows = last - first, a.row_order.size
+    reals, features = a.r_real.shape[2], r_obs.shape[2]
     inputs, real, columns = inputs_of(table, rows), reals_of(table, rows), a.columns
     obs, all_chosen = r_obs.reshape(all_rows, features), a.r_chosen.reshape(all_rows, a.sizes.size)
     all_real = a.r_real.reshape(all_rows, reals)
     all_masks = a.r_mask.reshape(all_rows, a.r_mask.shape[2])
-    log_p, old_value, advantage = (
-        a.r_log_p.reshape(-1),
-        a.r_value.reshape(-1),
-        a.r_advantage.reshape(-1),
-    )
-    target, weight = a.r_target.reshape(-1), a.r_weight.reshape(-1)
+    log_p, old_value = a.r_log_p.reshape(-1), a.r_value.reshape(-1)
+    advantage, target = a.r_advantage.reshape(-1), a.r_target.reshape(-1)
+    weight = a.r_weight.reshape(-1)
     factor = np.float32(a.obs_scale)
     for i in range(rows):
         row = a.row_order[first + i]
@@ -107,38 +97,19 @@ def policy_loss_gradient(rows, table, output, by_output):
     """The derivative of a minibatch's loss by the policy's output, and by the deviations."""
     a = open_table(table)
     reals = a.r_real.shape[2]
-    policy_gradient(
-        output,
-        a.block[ONLINE][:reals],
-        a.sizes,
-        a.chosen[:rows],
-        reals_of(table, rows),
-        a.mask[:rows],
-        a.columns[LOG_P, :rows],
-        a.columns[ADVANTAGE, :rows],
-        a.columns[WEIGHT, :rows],
-        a.clip,
-        a.entropy,
-        by_output,
-        a.block[GRAD][:reals],
-        a.sums,
-    )
+    acted = a.sizes, a.chosen[:rows], reals_of(table, rows), a.mask[:rows]
+    columns = a.columns[LOG_P, :rows], a.columns[ADVANTAGE, :rows], a.columns[WEIGHT, :rows]
+    results = by_output, a.block[GRAD][:reals], a.sums
+    log_std = a.block[ONLINE][:reals]
+    policy_gradient(output, log_std, *acted, *columns, a.clip, a.entropy, *results)
 
 
 @kernel(inline="always")
 def value_loss_gradient(rows, table, value, by_value):
     """The derivative of a minibatch's loss by the values."""
     a = open_table(table)
-    value_gradient(
-        value,
-        a.columns[TARGET, :rows],
-        a.columns[VALUE, :rows],
-        a.columns[WEIGHT, :rows],
-        a.value_clip,
-        a.value_weight,
-        by_value,
-        a.sums,
-    )
+    columns = a.columns[TARGET, :rows], a.columns[VALUE, :rows], a.columns[WEIGHT, :rows]
+    value_gradient(value, *columns, a.value_clip, a.value_weight, by_value, a.sums)
 
 
 @kernel(inline="always")
@@ -167,18 +138,17 @@ def network_gradient(rows, table):
 
 
 @kernel(inline="always")
-def minibatch_gradient(first, last, given):
+def minibatch_gradient(first, last, arguments):
     """From the rows row_order[first … last − 1]."""
-    table, r_obs = given
+    table, r_obs = arguments
     gather_rows(first, last, table, r_obs)
     network_gradient(last - first, table)
 
 
 @kernel(inline="always")
-def learn_minibatches(table, order, gradient, given):
-    """The minibatches counter[FIRST … LAST − 1], parts of `order`, which every epoch shuffles. Each
-    is one update from `gradient(first, last, given)`. The phase ends early where the policy has
-    moved far enough."""
+def learn_minibatches(table, order, gradient, arguments):
+    """The minibatches counter[FIRST … LAST − 1] of `order`, which every epoch shuffles. Each is one
+    update from `gradient(first, last, arguments)`. The phase ends early by target_kl."""
     a = open_table(table)
     counter, sums, grad = a.counter, a.sums, a.block[GRAD]
     size, count = order.size, a.minibatches
@@ -189,7 +159,7 @@ def learn_minibatches(table, order, gradient, given):
             a.updates_made[1] += 1
             a.epoch_kl[0] = 0
         before = sums[KL]
-        gradient(size * part // count, size * (part + 1) // count, given)
+        gradient(size * part // count, size * (part + 1) // count, arguments)
         _, norm = clip_numba(grad, a.clip_norm)
         a.updates_made[0] += 1
         lr = schedule_at(a.lr, WHOLE_SCHEDULE, counter[STEP])
@@ -249,22 +219,13 @@ def first_empty(mask, sizes):
 
 
 @kernel
-def note_step(table):
-    """The step just made, into the rollout's current row; whether a time limit cut some lane."""
+def store_transition(table):
+    """Stores the step just made in the rollout's current row; returns whether a time limit cut an
+    episode."""
     a = open_table(table)
-    store_step(
-        a.r_count[0],
-        a.gamma,
-        a.reward_scale,
-        a.e_reward,
-        a.e_terminated,
-        a.e_truncated,
-        a.e_skipped,
-        a.r_reward,
-        a.r_discount,
-        a.r_boundary,
-        a.r_weight,
-    )
+    step = a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped
+    rollout = a.r_reward, a.r_discount, a.r_boundary, a.r_weight
+    store_step(a.r_count[0], a.gamma, a.reward_scale, *step, *rollout)
     cut = False
     for b in range(a.e_truncated.size):
         cut |= a.e_truncated[b]
@@ -273,8 +234,18 @@ def note_step(table):
 
 
 @kernel
+def bootstrap(table, final):
+    """Values [1, B] of final observations, into the current row where a time limit cut."""
+    a = open_table(table)
+    t = a.r_count[0]
+    for b in range(a.e_truncated.size):
+        if a.e_truncated[b]:
+            a.r_next_value[t, b] = final[0, b]
+
+
+@kernel
 def end_step(table, e_obs):
-    """The running statistics learn, and the next row is the current one."""
+    """Updates the running statistics; makes the next row the current one."""
     a = open_table(table)
     if a.norm.shape[1]:
         norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
@@ -285,15 +256,10 @@ def end_step(table, e_obs):
 
 @kernel(inline="always")
 def store(table, step):
-    """The step just made, and values of final observations at time limits."""
+    """Stores the step just made, and values of final observations at time limits."""
     _, e_obs, e_final_obs = step
-    a = open_table(table)
-    t = a.r_count[0]
-    if note_step(table):
-        final = values_of(e_final_obs, table)
-        for b in range(a.e_truncated.size):
-            if a.e_truncated[b]:
-                a.r_next_value[t, b] = final[0, b]
+    if store_transition(table):
+        bootstrap(table, values_of(e_final_obs, table))
     end_step(table, e_obs)
 
 
@@ -302,27 +268,17 @@ def finish(table, last_value):
     """Advantages of the full rollout, by the values of what is acted on next; every epoch's
     minibatches are then due."""
     a = open_table(table)
-    finish_rollout(
-        a.r_reward,
-        a.r_discount,
-        a.r_value,
-        a.r_next_value,
-        a.r_boundary,
-        a.r_weight,
-        last_value,
-        a.lam,
-        a.normalize_advantage,
-        a.r_advantage,
-        a.r_target,
-    )
+    rollout = a.r_reward, a.r_discount, a.r_value, a.r_next_value, a.r_boundary, a.r_weight
+    results = a.r_advantage, a.r_target
+    finish_rollout(*rollout, last_value, a.lam, a.normalize_advantage, *results)
     a.r_count[0] = 0
     a.counter[DUE], a.counter[FIRST], a.counter[LAST] = 1, 0, a.epochs * a.minibatches
 
 
 @kernel
 def begin_row(table, r_obs, e_obs):
-    """What is acted on, into the rollout's current row. Returns an environment in which a mask
-    allows no option of a component, where that is an error, or -1."""
+    """Stores observations and masks in the rollout's current row. Returns an environment in which a
+    mask allows no option of a component, where that is an error, or -1."""
     a = open_table(table)
     t, size = a.r_count[0], e_obs.shape[0]
     if a.norm.shape[1]:
@@ -339,22 +295,13 @@ def begin_row(table, r_obs, e_obs):
 
 @kernel(inline="always")
 def sample_actions(table, output):
-    """By the policy's output, into the rollout's current row."""
+    """Draws actions by the policy's output, into the rollout's current row."""
     a = open_table(table)
     t, num_envs = a.r_count[0], a.r_log_p.shape[1]
-    draw_action(
-        output,
-        a.block[ONLINE][: a.r_real.shape[2]],
-        a.sizes,
-        a.e_mask,
-        a.keys[COINS],
-        a.keys[NORMALS],
-        a.counter[ROUNDS] * num_envs,
-        a.e_output,
-        a.r_chosen[t],
-        a.r_real[t],
-        a.r_log_p[t],
-    )
+    log_std = a.block[ONLINE][: a.r_real.shape[2]]
+    draws = a.keys[COINS], a.keys[NORMALS], a.counter[ROUNDS] * num_envs
+    results = a.e_output, a.r_chosen[t], a.r_real[t], a.r_log_p[t]
+    draw_action(output, log_std, a.sizes, a.e_mask, *draws, *results)
 
 
 @kernel(inline="always")
@@ -377,12 +324,12 @@ def act(table, acting):
 
 
 @kernel
-def ppo_round(parts, table, r_obs, e_obs, e_final_obs):
-    """See `one_round`; before it the end of a full rollout, where `parts` have FINISH."""
-    if parts & FINISH:
+def ppo_round(stages, table, r_obs, e_obs, e_final_obs):
+    """See `one_round`; before it the end of a full rollout, where `stages` have FINISH."""
+    if stages & FINISH:
         finish(table, values_of(e_obs, table)[0])
     step = (r_obs, e_obs, e_final_obs)
-    return one_round(store, learn, act, parts, table, step, r_obs, (r_obs, e_obs))
+    return one_round(store, learn, act, stages, table, step, r_obs, (r_obs, e_obs))
 
 
 @kernel
@@ -399,5 +346,5 @@ def play(low, high, action, envs, table):
 @kernel
 def ppo_rounds(most, low, high, action, envs, table, r_obs, e_obs, e_final_obs):
     """Rounds of a compiled environment within a rollout: see `many_rounds`."""
-    moves, given = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
-    return many_rounds(play, moves, ppo_round, PLAYING, most, given)
+    moves, arguments = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
+    return many_rounds(play, moves, ppo_round, PLAYING, most, arguments)

@@ -1,8 +1,7 @@
-"""PPO of policies with a memory, compiled: one tower (layers, memory, linear layer) over sequences
-of rows forward and backward, a learning phase of them, and the slots of a fused round.
-
-All parameters lie in one buffer: deviations, policy, value; each tower's as layers, memory, linear
-layer. Policy and value take turns with one scratch, whose arrays begin with m_.
+"""PPO of recurrent policies, compiled: a tower (layers, memory, linear layer) on sequences forward
+and backward, a learning phase, and the slots of a fused round. Parameters lie in one buffer:
+deviations, policy, value; each tower's as layers, memory, linear layer. Policy and value take turns
+with one scratch, whose arrays begin with m_.
 """
 
 from typing import Any
@@ -13,15 +12,16 @@ from tenfold.algorithms.kernels.ppo import (
     FINISH,
     PLAYING,
     begin_row,
+    bootstrap,
     end_step,
     finish,
     gather_rows,
     inputs_of,
     learn_minibatches,
-    note_step,
     play,
     policy_loss_gradient,
     sample_actions,
+    store_transition,
     unseen_inputs,
     value_loss_gradient,
 )
@@ -203,9 +203,6 @@ def tower_backward(flat, grad, head, activation, inputs, num_envs, table):
         )
 
 
-# learning
-
-
 @kernel(inline="always")
 def gather_sequences(first, last, table, r_obs):
     """The rows of the sequences r_order[first … last − 1], time by time, into the scratch of a
@@ -235,10 +232,10 @@ def load_start_states(first, last, offset, table):
 
 
 @kernel(inline="always")
-def sequence_gradient(first, last, given):
+def sequence_gradient(first, last, arguments):
     """The gradient of the loss of a minibatch, the sequences r_order[first … last − 1]: deviations,
     policy and value."""
-    table, r_obs = given
+    table, r_obs = arguments
     gather_sequences(first, last, table, r_obs)
     a = open_table(table)
     flat, grad, count = a.block[ONLINE], a.block[GRAD], last - first
@@ -305,18 +302,14 @@ def values_after(obs, state, table):
 
 @kernel(inline="always")
 def store(table, step):
-    """The step just made, into the rollout's current row; states begin anew where episodes
+    """Stores the step just made in the rollout's current row; resets states where episodes
     ended."""
     _, e_obs, e_final_obs = step
     a = open_table(table)
-    t = a.r_count[0]
-    if note_step(table):
-        final = values_after(e_final_obs, a.r_next_hidden, table)
-        for b in range(a.e_truncated.size):
-            if a.e_truncated[b]:
-                a.r_next_value[t, b] = final[0, b]
+    if store_transition(table):
+        bootstrap(table, values_after(e_final_obs, a.r_next_hidden, table))
     states = a.r_hidden, a.r_next_hidden, a.r_start_states
-    advance_states(t, a.sequence_length, a.r_boundary, *states)
+    advance_states(a.r_count[0], a.sequence_length, a.r_boundary, *states)
     end_step(table, e_obs)
 
 
@@ -342,16 +335,16 @@ def act(table, acting):
 
 
 @kernel
-def recurrent_round(parts, table, r_obs, e_obs, e_final_obs):
+def recurrent_round(stages, table, r_obs, e_obs, e_final_obs):
     """As `ppo_round`."""
-    if parts & FINISH:
+    if stages & FINISH:
         finish(table, values_after(e_obs, open_table(table).r_hidden, table)[0])
     step = (r_obs, e_obs, e_final_obs)
-    return one_round(store, learn, act, parts, table, step, r_obs, (r_obs, e_obs))
+    return one_round(store, learn, act, stages, table, step, r_obs, (r_obs, e_obs))
 
 
 @kernel
 def recurrent_rounds(most, low, high, action, envs, table, r_obs, e_obs, e_final_obs):
     """As `ppo_rounds`."""
-    moves, given = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
-    return many_rounds(play, moves, recurrent_round, PLAYING, most, given)
+    moves, arguments = (low, high, action, envs, table), (table, r_obs, e_obs, e_final_obs)
+    return many_rounds(play, moves, recurrent_round, PLAYING, most, arguments)

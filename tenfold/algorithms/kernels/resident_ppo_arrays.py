@@ -1,5 +1,5 @@
-"""What the device engine's kernels are compiled for, and what they hold in the GPU's memory: of
-each seed a row."""
+"""What the resident engine's kernels are compiled for, and their arrays in the GPU's memory (a row
+for each seed)."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from tenfold.ops.device.language import gpu_kernel
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
 
-# places in `rules`; the learning rate's schedule takes four
+# places in `params`; the learning rate's schedule takes four
 (
     GAMMA,
     LAM,
@@ -25,13 +25,13 @@ from tenfold.ops.device.policy import PolicyShape
     NORM_CLIP,
     NORM_EPS,
 ) = (tl.constexpr(i) for i in range(13))
-LR, RULES = tl.constexpr(16), 20
+LR, PARAMS = tl.constexpr(16), 20
 COINS, NORMALS, SHUFFLES = (tl.constexpr(i) for i in range(3))  # places in `streams`
 UPDATES, EPOCHS = tl.constexpr(0), tl.constexpr(1)  # places in `count`
 
 
 class PPOShape(NamedTuple):
-    """What the kernels are compiled for."""
+    """The constants that kernels are compiled for."""
 
     task: Any  # begin, advance, observe and their numbers
     sources: str  # of the task's functions: Triton keeps what it compiled by names alone
@@ -57,14 +57,14 @@ class PPOShape(NamedTuple):
     epochs: int
     rows: int  # of a minibatch that are in registers at a time
     chunks: int  # of so many rows that a program takes
-    parts: int  # programs of a network that share a minibatch
-    together: int  # parts that a program of the optimiser adds at a time
+    splits: int  # programs of a network that share a minibatch
+    splits_at_once: int  # that a program of the optimiser adds
     stretch: int  # of the flat buffer, such a program
     stretches: int
-    bits: tuple[int, int]  # halves of a place in a permutation
+    bits: tuple[int, int]  # halves of an index in a permutation
     columns: int  # lanes of a program that finishes a rollout
     time: int  # steps of it at a time
-    told: int  # episodes that a playing program can note
+    max_noted: int  # episodes that a playing program can note
 
 
 class PPOArrays(NamedTuple):
@@ -72,7 +72,7 @@ class PPOArrays(NamedTuple):
 
     block: Any  # parameters, Adam's moments, gradient
     streams: Any
-    rules: Any  # of all seeds
+    params: Any  # of all seeds
     count: Any
     clock: Any  # of each playing program: the rollout's current row, rounds
     noted: Any  # of each: episodes that ended since the host asked
@@ -102,9 +102,9 @@ class PPOArrays(NamedTuple):
     target: Any
     order: Any  # of the rows, in each epoch
     moments: Any  # of the advantages of each finishing program: Σ, Σ of squares
-    partial: Any  # gradients of each part of a minibatch
+    partial: Any  # gradients of each split of a minibatch
     squares: Any  # Σ of each stretch of the gradient
-    said: Any  # of each part: the five statistics
+    statistics: Any  # of each split: the five statistics
     going: Any  # whether an epoch is to be learned from
     moved: Any  # an epoch's mean KL divergence
 
@@ -119,11 +119,11 @@ def arrays_of(a, seed, S: tl.constexpr):
     return PPOArrays(
         a.block + seed * 4 * S.parameters,
         a.streams + seed * 3,
-        a.rules,
+        a.params,
         a.count + seed * 2,
         a.clock + seed * S.blocks * 2,
         a.noted + seed * S.blocks,
-        a.ended + seed * S.blocks * S.told * 4,
+        a.ended + seed * S.blocks * S.max_noted * 4,
         a.empty + seed * S.blocks * 2,
         a.sums + seed * 7,
         a.norm_count + seed,
@@ -149,18 +149,18 @@ def arrays_of(a, seed, S: tl.constexpr):
         a.target + rows,
         a.order + seed * S.epochs * S.horizon * S.envs,
         a.moments + seed * ((S.envs + S.columns - 1) // S.columns) * 2,
-        a.partial + seed * S.parts * S.parameters,
+        a.partial + seed * S.splits * S.parameters,
         a.squares + seed * S.stretches,
-        a.said + seed * S.parts * 5,
+        a.statistics + seed * S.splits * 5,
         a.going + seed * (S.epochs + 1),
         a.moved + seed * S.epochs,
     )
 
 
 @gpu_kernel
-def rule(a, index):
+def param(a, index):
     """A setting, float32."""
-    return tl.load(a.rules + index).to(tl.float32)
+    return tl.load(a.params + index).to(tl.float32)
 
 
 @gpu_kernel
@@ -175,7 +175,7 @@ def deviations(a, S: tl.constexpr):
 
 @gpu_kernel
 def load_rows(source, index, valid, NUMBERS: tl.constexpr, WIDTH: tl.constexpr):
-    """Rows `place` of [rows, NUMBERS] in memory as [rows, WIDTH], float32."""
+    """Rows `index` of [rows, NUMBERS] in memory as [rows, WIDTH], float32."""
     column = tl.arange(0, WIDTH)[None, :]
     mask = valid[:, None] & (column < NUMBERS)
     return tl.load(source + index[:, None] * NUMBERS + column, mask=mask, other=0.0)

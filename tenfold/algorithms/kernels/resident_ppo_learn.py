@@ -1,4 +1,4 @@
-"""Learning of the device engine: values, advantages, and for each minibatch partial gradients →
+"""Learning of the resident engine: values, advantages, and for each minibatch partial gradients →
 their sum and its squares → clipping and Adam. Deterministic: sums have one order, nothing is added
 to by several programs.
 
@@ -27,19 +27,18 @@ from tenfold.algorithms.kernels.resident_ppo_arrays import (
     load_allowed,
     load_numbers,
     load_rows,
-    rule,
+    param,
 )
 from tenfold.ops.device import network, policy
 from tenfold.ops.device.language import gpu_kernel, schedule_at
 from tenfold.ops.device.returns import follow
 from tenfold.ops.device.sampling import places
 from tenfold.ops.surrogate import CLIPPED, KL, POLICY_LOSS, VALUE_LOSS
-from tenfold.ops.surrogate import ENTROPY as SAID_ENTROPY
+from tenfold.ops.surrogate import ENTROPY as ENTROPY_INDEX
 
-LOG_KEEP1, LOG_KEEP2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
 ORDERED = tl.constexpr(1024)  # rows that a program finds the order of
-SAYS_POLICY, SAYS_VALUE, SAYS_ENTROPY, SAYS_KL, SAYS_CLIPPED = (
-    tl.constexpr(index) for index in (POLICY_LOSS, VALUE_LOSS, SAID_ENTROPY, KL, CLIPPED)
+AT_POLICY, AT_VALUE, AT_ENTROPY, AT_KL, AT_CLIPPED = (
+    tl.constexpr(index) for index in (POLICY_LOSS, VALUE_LOSS, ENTROPY_INDEX, KL, CLIPPED)
 )
 
 
@@ -55,7 +54,7 @@ def values(arrays, first, last, S: tl.constexpr):
     N: tl.constexpr = S.value_net
     layers = network.load(a.block + S.actions.reals + S.policy_net.parameters, N)
     lane = (tl.program_id(0) * S.lanes + tl.arange(0, S.lanes)).to(tl.int64)
-    live, scale = lane < S.envs, rule(a, OBS_SCALE)
+    live, scale = lane < S.envs, param(a, OBS_SCALE)
     for row in range(first + tl.program_id(1), last, tl.num_programs(1)):
         index = row * S.envs + lane
         rows = load_rows(a.obs, index, live, S.task.obs, N.pads[0])
@@ -74,7 +73,7 @@ def finish(arrays, S: tl.constexpr):
     scale, whose sums are noted; every minibatch is due."""
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     lane = (tl.program_id(0) * S.columns + tl.arange(0, S.columns))[None, :]
-    lam, running = rule(a, LAM), tl.arange(0, S.columns) * 0.0
+    lam, running = param(a, LAM), tl.arange(0, S.columns) * 0.0
     total = running.to(tl.float64)
     square = total
     first = tl.arange(0, S.time)[:, None] == 0
@@ -159,43 +158,45 @@ def policy_part(a, number, S: tl.constexpr):
     nothing = tl.arange(0, S.rows) * 0.0
     for _ in tl.static_range(reals):
         by_std = by_std + (nothing,)
-    said_loss, said_entropy, said_kl, said_clipped = nothing, nothing, nothing, nothing
+    loss_sum, entropy_sum, kl_sum, clipped_sum = nothing, nothing, nothing, nothing
     mean, inverse = scaling(a, S)
-    scale, clip, weight = rule(a, OBS_SCALE), rule(a, CLIP), rule(a, ENTROPY)
+    scale, clip, weight = param(a, OBS_SCALE), param(a, CLIP), param(a, ENTROPY)
     for chunk in range(S.chunks):
         index, valid, share = drawn_rows(a, number, chunk, S)
         rows = load_rows(a.obs, index, valid, S.task.obs, N.pads[0])
         outputs = network.forward(layers, rows * scale, N)
-        chosen = load_numbers(a.chosen, index, valid, len(P.sizes))
+        discrete = load_numbers(a.chosen, index, valid, len(P.sizes))
         real = load_numbers(a.real, index, valid, P.reals)
         allowed = load_allowed(a, index, valid, S)
         old = tl.load(a.log_p + index, mask=valid, other=0.0)
         gain = (tl.load(a.advantage + index, mask=valid, other=0.0) - mean) * inverse
         output = outputs[N.layers]
-        log_p, entropy, each = policy.probability(output, log_std, chosen, real, allowed, P)
+        log_p, entropy, per_head = policy.probability(output, log_std, discrete, real, allowed, P)
         change = tl.where(valid, log_p - old, 0.0)
         ratio = tl.exp(change)
         limited = tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
         slope = tl.where(ratio * gain <= limited * gain, -ratio * gain * share, 0.0)
-        delta, more = policy.slopes(output, log_std, chosen, real, each, slope, weight * share, P)
+        delta, more = policy.slopes(
+            output, log_std, discrete, real, per_head, slope, weight * share, P
+        )
         grads = network.sum_of(grads, network.backward(layers, outputs, delta, N), N)
         added = ()
         for d in tl.static_range(reals):
             added = added + (by_std[d] + more[d],)
         by_std = added
-        said_loss -= share * tl.minimum(ratio * gain, limited * gain)
-        said_entropy += share * entropy
-        said_kl += share * (ratio - 1.0 - change)
-        said_clipped += tl.where(tl.abs(ratio - 1.0) > clip, share, 0.0)
+        loss_sum -= share * tl.minimum(ratio * gain, limited * gain)
+        entropy_sum += share * entropy
+        kl_sum += share * (ratio - 1.0 - change)
+        clipped_sum += tl.where(tl.abs(ratio - 1.0) > clip, share, 0.0)
     part = tl.program_id(0) // 2
-    target, said = a.partial + part * S.parameters, a.said + part * 5
+    target, statistics = a.partial + part * S.parameters, a.statistics + part * 5
     network.store(target + P.reals, grads, N)
     for d in tl.static_range(reals):
         tl.store(target + d, tl.sum(by_std[d], 0))
-    tl.store(said + SAYS_POLICY, tl.sum(said_loss, 0))
-    tl.store(said + SAYS_ENTROPY, tl.sum(said_entropy, 0))
-    tl.store(said + SAYS_KL, tl.sum(said_kl, 0))
-    tl.store(said + SAYS_CLIPPED, tl.sum(said_clipped, 0))
+    tl.store(statistics + AT_POLICY, tl.sum(loss_sum, 0))
+    tl.store(statistics + AT_ENTROPY, tl.sum(entropy_sum, 0))
+    tl.store(statistics + AT_KL, tl.sum(kl_sum, 0))
+    tl.store(statistics + AT_CLIPPED, tl.sum(clipped_sum, 0))
 
 
 @gpu_kernel
@@ -204,8 +205,8 @@ def value_part(a, number, S: tl.constexpr):
     N: tl.constexpr = S.value_net
     first = S.actions.reals + S.policy_net.parameters
     layers = network.load(a.block + first, N)
-    grads, said_loss = network.zeros_like(layers, N), tl.arange(0, S.rows) * 0.0
-    scale, clip, weight = rule(a, OBS_SCALE), rule(a, VALUE_CLIP), rule(a, VALUE_WEIGHT)
+    grads, loss_sum = network.zeros_like(layers, N), tl.arange(0, S.rows) * 0.0
+    scale, clip, weight = param(a, OBS_SCALE), param(a, VALUE_CLIP), param(a, VALUE_WEIGHT)
     column = tl.arange(0, N.pads[len(N.pads) - 1])[None, :]
     for chunk in range(S.chunks):
         index, valid, share = drawn_rows(a, number, chunk, S)
@@ -221,10 +222,10 @@ def value_part(a, number, S: tl.constexpr):
         slope = tl.where(counts, weight * share * error, 0.0)
         delta = tl.where(column == 0, slope[:, None], 0.0)
         grads = network.sum_of(grads, network.backward(layers, outputs, delta, N), N)
-        said_loss += share * 0.5 * tl.maximum(error * error, other * other)
+        loss_sum += share * 0.5 * tl.maximum(error * error, other * other)
     part = tl.program_id(0) // 2
     network.store(a.partial + part * S.parameters + first, grads, N)
-    tl.store(a.said + part * 5 + SAYS_VALUE, tl.sum(said_loss, 0))
+    tl.store(a.statistics + part * 5 + AT_VALUE, tl.sum(loss_sum, 0))
 
 
 @gpu_kernel
@@ -250,17 +251,17 @@ def gradient(arrays, number, S: tl.constexpr):
 
 @gpu_kernel(do_not_specialize=["number"])
 def reduce(arrays, number, S: tl.constexpr):
-    """A stretch of the gradient from its parts, and the sum of its squares."""
+    """A stretch of the gradient from its splits, and the sum of its squares."""
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     if is_due(a, number, S):
         j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
         valid = j < S.parameters
-        together: tl.constexpr = S.together
+        together: tl.constexpr = S.splits_at_once
         stretch: tl.constexpr = S.stretch
         total = tl.zeros((together, stretch), tl.float32)
-        for start in range(0, S.parts, S.together):
-            part = (start + tl.arange(0, S.together))[:, None]
-            mask = valid[None, :] & (part < S.parts)
+        for start in range(0, S.splits, S.splits_at_once):
+            part = (start + tl.arange(0, S.splits_at_once))[:, None]
+            mask = valid[None, :] & (part < S.splits)
             total += tl.load(a.partial + part * S.parameters + j[None, :], mask=mask, other=0.0)
         grad = tl.sum(total, 0)
         tl.store(a.block + 3 * S.parameters + j, grad, mask=valid)
@@ -268,22 +269,24 @@ def reduce(arrays, number, S: tl.constexpr):
 
 
 @gpu_kernel
-def tell(a, number, norm, S: tl.constexpr):
-    """Statistics of the minibatch; whether there is another epoch."""
-    kind, said = tl.arange(0, 8), tl.arange(0, 8) * 0.0
-    for start in range(0, S.parts, S.together):
-        part = (start + tl.arange(0, S.together))[:, None]
-        valid = (part < S.parts) & (kind[None, :] < 5)
-        said += tl.sum(tl.load(a.said + part * 5 + kind[None, :], mask=valid, other=0.0), 0)
+def add_statistics(a, number, norm, S: tl.constexpr):
+    """Adds the minibatch's statistics; stores whether there is another epoch."""
+    kind, statistics = tl.arange(0, 8), tl.arange(0, 8) * 0.0
+    for start in range(0, S.splits, S.splits_at_once):
+        part = (start + tl.arange(0, S.splits_at_once))[:, None]
+        valid = (part < S.splits) & (kind[None, :] < 5)
+        statistics += tl.sum(
+            tl.load(a.statistics + part * 5 + kind[None, :], mask=valid, other=0.0), 0
+        )
     before = tl.load(a.sums + kind, mask=kind < 5, other=0.0)
-    tl.store(a.sums + kind, before + said.to(tl.float64), mask=kind < 5)
-    kl = tl.sum(tl.where(kind == SAYS_KL, said, 0.0), 0)
+    tl.store(a.sums + kind, before + statistics.to(tl.float64), mask=kind < 5)
+    kl = tl.sum(tl.where(kind == AT_KL, statistics, 0.0), 0)
     tl.store(a.sums + 5, tl.load(a.sums + 5) + norm.to(tl.float64))
     tl.store(a.sums + 6, tl.load(a.sums + 6) + 1.0)
     epoch, part = number // S.minibatches, number % S.minibatches
     moved = tl.load(a.moved + epoch, mask=part > 0, other=0.0) + kl.to(tl.float64) / S.minibatches
     tl.store(a.moved + epoch, moved)
-    going = moved <= tl.load(a.rules + TARGET_KL)
+    going = moved <= tl.load(a.params + TARGET_KL)
     tl.store(a.going + epoch + 1, going.to(tl.int32), mask=part == S.minibatches - 1)
 
 
@@ -297,24 +300,23 @@ def apply(arrays, number, S: tl.constexpr):
             part = start + tl.arange(0, 256)
             square += tl.sum(tl.load(a.squares + part, mask=part < S.stretches, other=0.0), 0)
         norm = tl.sqrt(square)
-        shrink = tl.minimum(rule(a, CLIP_NORM) / (norm + 1e-6), 1.0)
+        shrink = tl.minimum(param(a, CLIP_NORM) / (norm + 1e-6), 1.0)
         step = (tl.load(a.count + UPDATES) + number + 1).to(tl.float64)
-        lr = schedule_at(a.rules + LR, tl.load(a.clock + 1) * S.envs, S.schedule)
-        rate = (lr / (1.0 - tl.exp(step * LOG_KEEP1))).to(tl.float32)
-        unbias = (1.0 / tl.sqrt(1.0 - tl.exp(step * LOG_KEEP2))).to(tl.float32)
+        lr = schedule_at(a.params + LR, tl.load(a.clock + 1) * S.envs, S.schedule)
+        rate, unbias = network.adam_rates(lr, step)
         j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
-        valid, own = j < S.parameters, a.block + j
-        grad = tl.load(own + 3 * S.parameters, mask=valid, other=0.0) * shrink
-        mean = tl.load(own + S.parameters, mask=valid, other=0.0)
-        square = tl.load(own + 2 * S.parameters, mask=valid, other=0.0)
-        mean = network.KEEP1 * mean + (1 - network.KEEP1) * grad
-        square = network.KEEP2 * square + (1 - network.KEEP2) * grad * grad
-        down = rate * mean / (tl.sqrt(square) * unbias + rule(a, ADAM_EPS))
-        tl.store(own, tl.load(own, mask=valid, other=0.0) - down, mask=valid)
-        tl.store(own + S.parameters, mean, mask=valid)
-        tl.store(own + 2 * S.parameters, square, mask=valid)
+        valid, flat = j < S.parameters, a.block + j
+        grad = tl.load(flat + 3 * S.parameters, mask=valid, other=0.0) * shrink
+        mean = tl.load(flat + S.parameters, mask=valid, other=0.0)
+        square = tl.load(flat + 2 * S.parameters, mask=valid, other=0.0)
+        x = tl.load(flat, mask=valid, other=0.0)
+        eps = param(a, ADAM_EPS)
+        x, mean, square = network.adam_step(x, mean, square, grad, rate, unbias, eps)
+        tl.store(flat, x, mask=valid)
+        tl.store(flat + S.parameters, mean, mask=valid)
+        tl.store(flat + 2 * S.parameters, square, mask=valid)
         if tl.program_id(0) == 0:
-            tell(a, number, norm, S)
+            add_statistics(a, number, norm, S)
 
 
 @gpu_kernel

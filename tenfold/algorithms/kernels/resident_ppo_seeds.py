@@ -1,8 +1,8 @@
-"""One seed or many on the GPU: what their runs hold as rows of the kernels' arrays, and a phase of
-all of them (a rollout, then its epochs) as one CUDA graph of small launches.
+"""The seeds of a PPO run on the GPU: their arrays, and a phase of all of them (a rollout, then its
+epochs) as one CUDA graph of small launches.
 
 `send` copies agents, rollouts and environments to the device and `fetch` back: checkpoints,
-evaluations and reports know nothing of it.
+evaluations and reports read the host's copy.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,25 +12,15 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.kernels import resident_ppo_arrays as r
+from tenfold.algorithms.kernels import resident_ppo_learn as learning
+from tenfold.algorithms.kernels import resident_ppo_play as acting
 from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
-from tenfold.algorithms.kernels.resident_ppo_evaluate import evaluate, greedy, sampled
-from tenfold.algorithms.kernels.resident_ppo_learn import (
-    ORDERED,
-    apply,
-    close,
-    finish,
-    gradient,
-    reduce,
-    shuffle,
-    values,
-)
-from tenfold.algorithms.kernels.resident_ppo_play import norm_scale, norm_update, play, show
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_fused import DRAWS
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
-from tenfold.engines.device import DeviceSeeds, Room, Seed
-from tenfold.engines.resident import PRECISIONS
+from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
+from tenfold.engines.together import PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.envs.mask_faults import no_option
@@ -45,7 +35,7 @@ PROGRAMS = 128  # that share a minibatch, of each network and all seeds together
 VALUING = 1024  # programs that find values
 WARPS = 4
 COLUMNS, TIME = 8, 128  # of a program that finishes rollouts
-TOLD = 65536  # episodes that are noted between two questions
+NOTED = 65536  # episodes that are noted between two questions
 WITH_NEXT = ("obs", "value")  # have one more row on the device
 
 
@@ -55,7 +45,7 @@ def net_shape(network: Any, config: Any, precision: str) -> NetShape:
 
 
 def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
-    """What the kernels are compiled for."""
+    """The constants that the kernels are compiled for."""
     agent, rollout, envs = seed
     config, actions, online = agent.config, agent.actions, agent.online
     network: Any = online
@@ -63,10 +53,10 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
     lanes = min(MOST_LANES, padded(count))
     blocks = -(-count // lanes)
     rows = -(-horizon * count // rollout.minibatches)
-    pieces = -(-rows // ROWS)
-    chunks = -(-pieces // max(1, PROGRAMS // seeds))
-    parts = -(-pieces // chunks)
-    stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
+    row_blocks = -(-rows // ROWS)
+    chunks = -(-row_blocks // max(1, PROGRAMS // seeds))
+    splits = -(-row_blocks // chunks)
+    stretch = 64 if splits > 8 else 1024  # many splits: more programs add them
     masked = rollout.mask.shape[-1] > 0
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
     return PPOShape(
@@ -94,14 +84,14 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
         epochs=config.epochs,
         rows=ROWS,
         chunks=chunks,
-        parts=parts,
-        together=min(32, padded(parts, 1)),
+        splits=splits,
+        splits_at_once=min(32, padded(splits, 1)),
         stretch=stretch,
         stretches=-(-online.flat.numel() // stretch),
         bits=split_bits(horizon * count),
         columns=COLUMNS,
         time=min(TIME, padded(horizon, 1)),
-        told=max(64, TOLD // (seeds * blocks)),
+        max_noted=max(64, NOTED // (seeds * blocks)),
     )
 
 
@@ -109,17 +99,8 @@ class ResidentPolicies(DeviceSeeds):
     """All seeds of a launch, some programs each."""
 
     Arrays, purposes = PPOArrays, DRAWS
-    of_memory = (
-        "mask",
-        "chosen",
-        "real",
-        "log_p",
-        "next_value",
-        "reward",
-        "discount",
-        "boundary",
-        "weight",
-    )
+    of_memory = ("mask", "chosen", "real", "log_p", "next_value")
+    of_memory += ("reward", "discount", "boundary", "weight")
 
     def __init__(
         self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32", of: int = 0
@@ -131,8 +112,8 @@ class ResidentPolicies(DeviceSeeds):
         self.graph: Any = None  # of a whole phase
 
     @staticmethod
-    def rules(agent: PPOAgent) -> np.ndarray:
-        config, norm, rule = agent.config, agent.norm, np.zeros(r.RULES)
+    def pack_params(agent: PPOAgent) -> np.ndarray:
+        config, norm, params = agent.config, agent.norm, np.zeros(r.PARAMS)
         network: Any = agent.online
         numbers = {
             r.GAMMA: config.gamma,
@@ -149,20 +130,20 @@ class ResidentPolicies(DeviceSeeds):
             r.NORM_CLIP: norm.clip if norm else 0.0,
             r.NORM_EPS: norm.epsilon if norm else 0.0,
         }
-        for place, number in numbers.items():
-            rule[place.value] = number
-        rule[r.LR.value : r.LR.value + 4] = as_numbers(config.lr)
-        return rule
+        for index, number in numbers.items():
+            params[index.value] = number
+        params[r.LR.value : r.LR.value + 4] = as_numbers(config.lr)
+        return params
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: PPOShape) -> Room:
+    def sizes_of(cls, seed: Seed, shape: PPOShape) -> ArraySpecs:
         s, obs, t, b = shape, shape.task.obs, shape.horizon, shape.envs
         single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
         return {
             "count": (whole, (2,)),
             "clock": (whole, (s.blocks, 2)),
             "noted": (whole, (s.blocks,)),
-            "ended": (double, (s.blocks, s.told, 4)),
+            "ended": (double, (s.blocks, s.max_noted, 4)),
             "empty": (whole, (s.blocks, 2)),
             "sums": (double, (7,)),
             "norm_count": (whole, ()),
@@ -174,9 +155,9 @@ class ResidentPolicies(DeviceSeeds):
             "target": (single, (t, b)),
             "order": (np.dtype("int32"), (s.epochs, t * b)),
             "moments": (double, (-(-b // s.columns), 2)),
-            "partial": (single, (s.parts, s.parameters)),
+            "partial": (single, (s.splits, s.parameters)),
             "squares": (single, (s.stretches,)),
-            "said": (single, (s.parts, 5)),
+            "statistics": (single, (s.splits, 5)),
             "going": (np.dtype("int32"), (s.epochs + 1,)),
             "moved": (double, (s.epochs,)),
         }
@@ -186,8 +167,8 @@ class ResidentPolicies(DeviceSeeds):
         return cls.bytes_of(seed, shape_of(seed, 1, "fp32"))
 
     def warm_up(self) -> None:
-        """Compiles the kernels and records a phase. What they do to empty arrays is forgotten, here
-        or when the seeds are sent."""
+        """Compiles the kernels and records a phase. What they write into empty arrays is
+        overwritten here or when the seeds are sent."""
         if self.device.type == "cuda":
             self.phase()
             self.graph = captured(self.phase)
@@ -198,7 +179,7 @@ class ResidentPolicies(DeviceSeeds):
     # to the device and back
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
-        """What the seeds hold on the host, onto the device."""
+        """Copies the seeds' arrays to the device."""
         self.send_copies()
         a = self.arrays
         for name in WITH_NEXT:
@@ -213,40 +194,44 @@ class ResidentPolicies(DeviceSeeds):
             norms: list[Any] = [agent.norm for agent, _, _ in self.seeds]
             a.norm.copy_(torch.from_numpy(np.stack([norm.moments for norm in norms])))
             a.norm_count.copy_(torch.tensor([int(norm.count[0]) for norm in norms]))
-            self.launch(norm_scale, ())
+            self.launch(acting.norm_scale, ())
 
     def fetch(self) -> None:
-        """What the seeds hold on the host becomes what it is on the device."""
+        """Copies the seeds' arrays back to the host."""
         self.find_values()
         self.fetch_networks()
         self.fetch_copies()
         for name in WITH_NEXT:
-            own = getattr(self.arrays, name)[:, :-1].cpu().numpy()
-            for (_, rollout, _), rows in zip(self.seeds, own, strict=True):
+            values_of_seeds = getattr(self.arrays, name)[:, :-1].cpu().numpy()
+            for (_, rollout, _), rows in zip(self.seeds, values_of_seeds, strict=True):
                 getattr(rollout, name)[...] = rows
         for _, rollout, _ in self.seeds:
             rollout.count[0] = self.row
 
     def fetch_networks(self) -> None:
-        """Parameters and moments alone, for who acts or looks."""
+        """Copies parameters and moments alone back to the host."""
         self.fetch_blocks()
         a = self.arrays
-        counts, norms, seen = a.count.cpu().numpy(), a.norm.cpu().numpy(), a.norm_count.tolist()
+        counts, norms, norm_counts = (
+            a.count.cpu().numpy(),
+            a.norm.cpu().numpy(),
+            a.norm_count.tolist(),
+        )
         for i, (agent, _, _) in enumerate(self.seeds):
             agent.count[:] = counts[i]
             if agent.norm:
                 agent.norm.moments[...] = norms[i]
-                agent.norm.count[0] = seen[i]
+                agent.norm.count[0] = norm_counts[i]
 
     # phases
 
     def rounded(self, rounds: int) -> int:
-        """As many as are best launched together, near so many: whole phases."""
+        """The number of rounds near this one that ends with a whole phase."""
         left = self.shape.horizon - self.row
         return left + max(rounds - left, 0) // self.shape.horizon * self.shape.horizon
 
     def advance(self, rounds: int) -> None:
-        """So many rounds of every seed; a full rollout is learned from at once."""
+        """Plays this many rounds of every seed; learns from a full rollout at once."""
         while rounds:
             if self.row == 0 and rounds >= self.shape.horizon:
                 self.whole_phase()
@@ -275,45 +260,45 @@ class ResidentPolicies(DeviceSeeds):
         self.value_rows(0, self.shape.horizon)
         self.learn()
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], *given: Any) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> None:
         # loads of the next rows are not worth the registers that they take
         options = {"num_warps": WARPS, "num_stages": 1}
-        kernel[(*grid, len(self.seeds))](self.arrays, *given, self.shape, **options)
+        kernel[(*grid, len(self.seeds))](self.arrays, *arguments, self.shape, **options)
 
     def play_rows(self, count: int) -> None:
-        """Steps of a rollout. Running statistics learn from every one before the next."""
+        """Plays steps of a rollout. Running statistics count each before the next."""
         grid = (self.shape.blocks,)
         if not self.shape.normalizes:
-            self.launch(play, grid, count)
+            self.launch(acting.play, grid, count)
             return
         for _ in range(count):
-            self.launch(play, grid, 1)
-            self.launch(norm_update, ())
+            self.launch(acting.play, grid, 1)
+            self.launch(acting.norm_update, ())
 
     def find_values(self) -> None:
-        """Of the rows that have none yet."""
+        """Computes the values of rows that have none yet."""
         if self.valued < self.row:
             self.value_rows(self.valued, self.row)
             self.valued = self.row
 
     def value_rows(self, first: int, last: int) -> None:
-        """Of the rows first … last − 1, and of what follows a full rollout."""
+        """Values of the rows first … last − 1, and of what follows a full rollout."""
         s = self.shape
         if last == s.horizon:
-            self.launch(show, (s.blocks,))
+            self.launch(acting.show, (s.blocks,))
             last += 1
         groups = max(1, min(last - first, VALUING // (s.blocks * len(self.seeds))))
-        self.launch(values, (s.blocks, groups), first, last)
+        self.launch(learning.values, (s.blocks, groups), first, last)
 
     def learn(self) -> None:
         s = self.shape
-        self.launch(shuffle, (-(-s.horizon * s.envs // ORDERED.value), s.epochs))
-        self.launch(finish, (-(-s.envs // s.columns),))
+        self.launch(learning.shuffle, (-(-s.horizon * s.envs // learning.ORDERED.value), s.epochs))
+        self.launch(learning.finish, (-(-s.envs // s.columns),))
         for number in range(s.epochs * s.minibatches):
-            self.launch(gradient, (2 * s.parts,), number)
-            self.launch(reduce, (s.stretches,), number)
-            self.launch(apply, (s.stretches,), number)
-        self.launch(close, ())
+            self.launch(learning.gradient, (2 * s.splits,), number)
+            self.launch(learning.reduce, (s.stretches,), number)
+            self.launch(learning.apply, (s.stretches,), number)
+        self.launch(learning.close, ())
 
     def finished(self) -> list[list[Episode]]:
         """The episodes of each seed that ended since the last call, the latest of them where there
@@ -322,32 +307,34 @@ class ResidentPolicies(DeviceSeeds):
             self.refuse_empty()
         noted = self.arrays.noted.cpu().clone().numpy()
         self.arrays.noted.zero_()
-        rows = self.arrays.ended[:, :, : min(self.shape.told, int(noted.max()))].cpu().numpy()
-        envs, found = self.shape.envs, []
-        for own, counts in zip(rows, noted, strict=True):
-            each = np.concatenate([part[:n] for part, n in zip(own, counts, strict=True)])
-            each = each[np.lexsort((each[:, 1], each[:, 0]))]
-            found.append(
+        rows = self.arrays.ended[:, :, : min(self.shape.max_noted, int(noted.max()))].cpu().numpy()
+        envs, episodes = self.shape.envs, []
+        for of_seed, counts in zip(rows, noted, strict=True):
+            ended = np.concatenate([part[:n] for part, n in zip(of_seed, counts, strict=True)])
+            ended = ended[np.lexsort((ended[:, 1], ended[:, 0]))]
+            episodes.append(
                 [
                     Episode(int(lane), ret, int(length), step=int(rounds) * envs)
-                    for rounds, lane, ret, length in each.tolist()
+                    for rounds, lane, ret, length in ended.tolist()
                 ]
             )
-        return found
+        return episodes
 
     def refuse_empty(self) -> None:
-        """An error where a component had no allowed option."""
-        found = self.arrays.empty.amax((0, 1)).tolist()
-        if found[0]:
+        """Raises where a component had no allowed option."""
+        empty = self.arrays.empty.amax((0, 1)).tolist()
+        if empty[0]:
             one = self.seeds[0]
-            place = f"{one.envs.name}, environment {found[0] - 1}"
-            raise no_option(place, one.agent.mask_form, found[1] - 1)
+            where = f"{one.envs.name}, environment {empty[0] - 1}"
+            raise no_option(where, one.agent.mask_form, empty[1] - 1)
 
     def launcher(self, how: str) -> Callable[..., None]:
-        shapes = (sampled if how == "sampled" else greedy, self.episodes, self.shape)
+        shapes = (acting.sampled if how == "sampled" else acting.greedy, self.episodes, self.shape)
 
         def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
-            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=WARPS)
+            acting.evaluate[grid](
+                self.arrays, episodes, count, steps, limit, *shapes, num_warps=WARPS
+            )
 
         return launch
 

@@ -1,16 +1,16 @@
 """Hidden dynamics, learned by experiments or from recordings. Read the files in this order:
 
-config              settings of the model, of the planner, of the agent
+config              settings of model, planner and agent
 field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
 missing             values that were not observed; states from single observations
 latent              the model: encoder, dynamics, decoder
-coordinates         units of what is observed; true and standard coordinates
+coordinates         units of observations; true and standard coordinates
 sessions            sessions that share one hidden state
 elbo                the evidence bound of sequences, with and without gaps
 belief              the belief of the hidden state; forecasts, R², ARX
-prediction_error    beliefs that follow readings, and derivatives of their predictions
+prediction_error    filtered beliefs, and derivatives of their predictions
 closed_form         the fit of dynamics that are linear in their weights
 training            the window of latest steps; gradient steps up the bound
 paths               planned paths of dynamics on features, compiled
@@ -20,14 +20,13 @@ objective           the worth of a path: information, disagreement, novelty, goa
 icem                the search among sequences of actions
 planning            the planner; the worth of paths of any network
 learned             input matrix, loadings, fixed points and eigenvalues, with uncertainty
-identified          the questions that a model answers, in the units outside
+identified          the questions that a model answers, in the user's units
 agent               plan, act, correct the belief, train
 recording_table     a recording as named columns, and its episodes; CSV, DataFrames
 recording_formats   NPZ, HDF5, LFADS, MATLAB
 recording_nwb       NWB: spike times in bins, trials, series
-clock               recorded times, and a regular clock
-recording           a recording, checked, divided and pooled
-recording_source    files, frames, and the recording that a run remembers
+recording_checks    refused values, and a regular clock
+recording           a recording, divided and pooled, and as a run remembers it
 learner             runs under way: experiments, and training on recordings
 offline             `ten.fit`, and the size of the hidden state
 validation          recordings of random actions, hidden states and fields of the truth

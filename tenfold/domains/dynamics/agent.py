@@ -2,8 +2,8 @@
 acts, corrects its belief by observations, and trains its model.
 
 M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
-Observations, actions and time come and go in the units that they have outside; model, belief and
-planner work in those of `coordinates`.
+Observations, actions and time are in the user's units at the interface; model, belief and planner
+work in those of `coordinates`.
 """
 
 from typing import Any
@@ -16,15 +16,19 @@ from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.coordinates import change, move, restate
+from tenfold.domains.dynamics.coordinates import (
+    channel_transform,
+    rescale_channels,
+    transform_network,
+)
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.missing import (
-    carried_on,
-    mean_seen,
-    read_alone,
-    stacked_factors,
-    surely_read,
-    unread,
+    all_missing,
+    forward_fill,
+    member_factors,
+    observed_mean,
+    reliable_rows,
+    single_observation_states,
 )
 from tenfold.domains.dynamics.planning import Planning
 from tenfold.domains.dynamics.sessions import align_sessions, coordinates_for
@@ -73,7 +77,7 @@ class ExplorerAgent(IdentifiedSystem):
         return self.training.updates
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Actions are within low and high [A]; nothing is planned yet."""
+        """Sets the bounds of actions [A], and starts the planner anew."""
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
         self.units.bound(low, high)
         ends = self.units.low, self.units.high
@@ -83,35 +87,35 @@ class ExplorerAgent(IdentifiedSystem):
         )
 
     def learn_units(self, step: int) -> None:
-        """Takes the units from the window as soon as training can start, and again whenever the
-        window has grown much."""
+        """Fits the units to the window as soon as training can start, and again whenever the window
+        has grown by a quarter."""
         rows = self.window.written
-        if step >= self.config.learning_starts and self.ready and self.units.outgrown(rows):
-            self.take_units(rows)
+        if step >= self.config.learning_starts and self.ready and self.units.due_again(rows):
+            self.fit_units(rows)
 
     @torch.no_grad()
-    def take_units(self, rows: int) -> None:
-        """From the window. Weights are converted to the new units; a belief from before any
-        training is discarded."""
+    def fit_units(self, rows: int) -> None:
+        """Fits the units to the window. Weights are converted to the new units; a belief from
+        before any training is discarded."""
         if not self.units.free:
             if self.config.model.missing:
-                self.take_factors()
-            self.online.decoder.start_at_rates(mean_seen(self.window.obs[:, self.window.rows()]))
+                self.fit_factors()
+            self.online.decoder.init_rates(observed_mean(self.window.obs[:, self.window.rows()]))
             return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
         rows_obs = self.window.obs[:, self.window.rows()]
         old = self.units.take(rows_obs, rows)
         if self.config.model.missing and np.isnan(rows_obs).any():
-            self.take_factors()
+            self.fit_factors()
         for m in range(self.members) if known else ():
-            to = change(m, old, self.units.channels)
-            restate(self.online, m, to, self.units.channels.varied[m] & ~old.varied[m])
+            to = channel_transform(m, old, self.units.channels)
+            rescale_channels(self.online, m, to, self.units.channels.varied[m] & ~old.varied[m])
             if variance is not None:
-                move(self.online, self.belief, m, to, variance[m])
+                transform_network(self.online, self.belief, m, to, variance[m])
         if self.config.model.decoder == "identity":
             self.maps = self.output_maps
-            self.planning.aim(self.output_maps)
+            self.planning.set_goals(self.output_maps)
         if not known:
             self.belief.correct(
                 self.inner(self.last_obs),
@@ -120,11 +124,11 @@ class ExplorerAgent(IdentifiedSystem):
         elif variance is not None and self.config.model.dynamics != "mlp":
             self.refit()  # its features are elsewhere now
 
-    def take_factors(self) -> None:
+    def fit_factors(self) -> None:
         """Fits the factors that estimate missing values in a row to the window."""
         y = self.inner(self.window.obs[:, self.window.rows()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
-        self.online.fill.learn(stacked_factors(y.cpu().double().numpy(), bool(self.sessions)))
+        self.online.fill.learn(member_factors(y.cpu().double().numpy(), bool(self.sessions)))
 
     # acting
 
@@ -142,19 +146,19 @@ class ExplorerAgent(IdentifiedSystem):
         anything to learn from."""
         policy, early = self.config.planner.policy, step < self.config.learning_starts
         unready = policy != "zero" and not (self.ready or self.updates)
-        action = self.decide(step, early or unready, f" at step {step:,}")
-        self.remember(action)
+        action = self.pick_action(step, early or unready, f" at step {step:,}")
+        self.record_step(action)
         return action
 
-    def decide(self, step: int, blind: bool = False, when: str = "") -> np.ndarray:
-        """Actions [M, A] by the policy of the settings, or at random where it would be blind."""
+    def pick_action(self, step: int, blind: bool = False, when: str = "") -> np.ndarray:
+        """Actions [M, A] by the policy of the settings, or at random where it has no model yet."""
         policy = self.config.planner.policy
         if blind or policy == "random":
             return self.random_action(step)
-        return self.no_action() if policy == "zero" else self.planned(when)
+        return self.no_action() if policy == "zero" else self.plan_action(when)
 
-    def planned(self, when: str = "") -> np.ndarray:
-        """Actions [M, A] by the planner, from what is believed now."""
+    def plan_action(self, when: str = "") -> np.ndarray:
+        """Actions [M, A] by the planner, from the current belief."""
         believed = self.belief.mean.cpu().numpy()
         if not np.isfinite(believed).all():
             raise UserError(
@@ -168,8 +172,7 @@ class ExplorerAgent(IdentifiedSystem):
         return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
 
     def begin(self) -> None:
-        """The observation that `act` sees next is the first one of an episode: nothing is believed
-        before it."""
+        """Starts an episode with the next observation: the belief is reset to the prior."""
         self.fresh = True
 
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -185,8 +188,8 @@ class ExplorerAgent(IdentifiedSystem):
         if np.isinf(y).any() or (np.isnan(y).any() and not self.config.model.missing):
             raise ValueError("The observation has a number that is not finite.")
         self.observe(y.reshape(self.last_obs.shape), np.full(self.members, self.fresh))
-        action = self.decide(self.acted)
-        self.expect(action)
+        action = self.pick_action(self.acted)
+        self.predict_belief(action)
         self.fresh, self.acted = False, self.acted + 1
         return action[0] if y.ndim == 1 else action
 
@@ -196,12 +199,12 @@ class ExplorerAgent(IdentifiedSystem):
         u = np.array([uniform(stream, step * size + np.arange(size)) for stream in self.streams])
         return (self.low + (self.high - self.low) * u).astype(np.float32)
 
-    def remember(self, action: np.ndarray) -> None:
-        """Puts the last observation and the action that follows it into the window."""
+    def record_step(self, action: np.ndarray) -> None:
+        """Appends the last observation and the action that follows it to the window."""
         self.window.append(self.last_obs, action, self.begins)
-        self.expect(action)
+        self.predict_belief(action)
 
-    def expect(self, action: np.ndarray) -> None:
+    def predict_belief(self, action: np.ndarray) -> None:
         """Adds the information of a step with this action, and predicts the belief."""
         inside = self.inner_actions(action)
         if self.units.known:
@@ -259,16 +262,16 @@ class ExplorerAgent(IdentifiedSystem):
             if self.config.model.dynamics == "mlp":
                 return
         rows, z, variance = self.window_states()
-        read = self.rows_read(rows, variance)
+        read = self.reliable(rows, variance)
         for m, seed in enumerate(self.seeds):
             if self.online.decoder.layers:
                 to = coordinates_for(self, m, rows, z[m], variance[m], read[m])
-                move(self.online, self.belief, m, to, variance[m][read[m]])
+                transform_network(self.online, self.belief, m, to, variance[m][read[m]])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
             actions = self.units.actions_in(self.window.action[m, rows[:-1]])
             whole = ~self.window.first[m, rows[1:]] & read[m, :-1] & read[m, 1:]
-            alone = read_alone(self, m, rows, z[m])
+            alone = single_observation_states(self, m, rows, z[m])
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed, alone)
         self.planning.recount(z)
 
@@ -284,30 +287,25 @@ class ExplorerAgent(IdentifiedSystem):
         posterior = self.online.posterior(y.unsqueeze(2), is_reset=first.unsqueeze(2))[:2]
         mean, variance = (part[:, :, 0].cpu().double().numpy() for part in posterior)
         if self.config.model.missing:  # nothing new is known where nothing was seen
-            gone = unread(self.window.obs[:, rows])
+            gone = all_missing(self.window.obs[:, rows])
             for part in (mean, variance):
-                part[:] = [
-                    carried_on(values, none) for values, none in zip(part, gone, strict=True)
-                ]
+                part[:] = [forward_fill(*pair) for pair in zip(part, gone, strict=True)]
         return rows, mean, variance
 
-    def rows_read(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    def reliable(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Which of the window's rows [n] have states [M, n, D] that dynamics may be fitted to:
         all, where nothing is missing."""
         if not self.config.model.missing:
             return np.ones(variance.shape[:2], np.bool_)
         pairs = zip(self.window.obs[:, rows], variance, strict=True)
-        return np.stack([surely_read(y, unsure) for y, unsure in pairs])
+        return np.stack([reliable_rows(y, unsure) for y, unsure in pairs])
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""
         *sums, count = self.sums.tolist()
         self.sums.zero_()
-        return (
-            {name: total / count for name, total in zip(STATISTICS, sums, strict=True)}
-            if count
-            else {}
-        )
+        means = zip(STATISTICS, sums, strict=True)
+        return {name: total / count for name, total in means if count}
 
     def exploring(self, step: int) -> dict[str, float]:
         """For the log: how unsure the belief is, where there is one."""
@@ -340,7 +338,7 @@ class ExplorerAgent(IdentifiedSystem):
         """All of `state`, or only what `policy_state` gives."""
         self.load_model(state)
         self.bound(self.units.low, self.units.high)
-        self.planning.aim(self.output_maps)
+        self.planning.set_goals(self.output_maps)
         if "seen" not in state:
             return
         for name, part in self.components.items():

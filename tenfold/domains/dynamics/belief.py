@@ -1,10 +1,10 @@
 """The belief of the hidden state, forecasts from it, R², and two baselines.
 
-A belief goes step by step: predict by the dynamics, correct by the encoder. Both give a Gaussian
-with independent numbers, and the belief after an observation is their product: a prediction alone
-runs away from the state, an encoder alone forgets what was known before. Along a whole recording
-the closed-form fit has found how much of a surprise is error of the reading, and beliefs are
-readings less that share.
+A belief is a recursive filter: predict by the dynamics, correct by the encoder. Both give a
+Gaussian with a diagonal covariance, and the belief after an observation is their product: a
+prediction alone diverges from the state, an encoder alone forgets the past. Along a whole
+recording beliefs are the encoder's readings less the share of a surprise that is error of the
+reading, as the closed-form fit estimated it.
 
 R² counts the values that were observed. A forecast starts where a state was read. ARX, the baseline
 of system identification, is linear in the last observations and actions,
@@ -23,10 +23,10 @@ import torch
 
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.missing import carried_on, mean_seen, unread
+from tenfold.domains.dynamics.missing import all_missing, forward_fill, observed_mean
 from tenfold.ops.qlearning import tensor
 
-WORST = -1e9  # R² of what is not finite
+WORST_R2 = -1e9  # R² of what is not finite
 LEAST_SHARE = 1e-3  # of a surprise: below, readings hardly err
 
 Gaussian = tuple[torch.Tensor, torch.Tensor]  # mean and variance
@@ -96,7 +96,7 @@ class Belief:
         self.encoded += 1
         fused = fuse(self.mean, self.variance, mean[:, 0], variance[:, 0])
         if self.network.config.missing:  # without an observation, no correction
-            nothing = unread(y)[:, None]
+            nothing = all_missing(y)[:, None]
             fused = [
                 torch.where(nothing, before, after)
                 for before, after in zip((self.mean, self.variance), fused, strict=True)
@@ -134,7 +134,7 @@ def beliefs(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor) -> torch.T
     """
     rows, actions = y.transpose(1, 2), a.transpose(1, 2)
     mean, _, _ = network.posterior(rows)
-    gone, share = unread(rows)[..., None], network.dynamics.share
+    gone, share = all_missing(rows)[..., None], network.dynamics.share
     if not share.any() and not gone.any():
         return mean
     steady = share.diagonal(dim1=-2, dim2=-1).mean(-1).clamp(LEAST_SHARE, 1)[:, None, None]
@@ -181,7 +181,7 @@ def forecasts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: i
 # R²
 
 
-def r2_of_seen(predicted: np.ndarray, following: np.ndarray) -> np.ndarray:
+def observed_r2(predicted: np.ndarray, following: np.ndarray) -> np.ndarray:
     """1 − Σ (y − predicted)² / Σ (y − mean of y)² of forecasts [n, K, Y], over the observed values:
     [K]. Observations that do not vary have nothing to be explained: 0; a forecast that is not
     finite is worse than all others: WORST."""
@@ -192,7 +192,7 @@ def r2_of_seen(predicted: np.ndarray, following: np.ndarray) -> np.ndarray:
         np.square(np.where(observed, known - other, 0.0)).sum((0, 2)) for other in (predicted, mean)
     )
     r2 = np.where(spread > 0, 1 - error / np.where(spread > 0, spread, 1.0), 0.0)
-    return np.nan_to_num(r2, nan=WORST, neginf=WORST)
+    return np.nan_to_num(r2, nan=WORST_R2, neginf=WORST_R2)
 
 
 @torch.no_grad()
@@ -205,41 +205,41 @@ def k_step_r2(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: i
         raise ValueError(f"Sequences of {y.shape[2]} steps are too short to look {steps} ahead.")
     predicted = forecasts(network, y, a[:, :, :-1], steps)[:, :, :starts]
     following = y[:, :, 1:].unfold(2, steps, 1).movedim(-1, 3)  # [M, B, S, steps, Y]
-    read = ~unread(y[:, :, :starts])
+    read = ~all_missing(y[:, :, :starts])
     both = (
         (x[m][read[m]].cpu().double().numpy() for x in (predicted, following))
         for m in range(len(y))
     )
-    return np.stack([r2_of_seen(*one) for one in both])
+    return np.stack([observed_r2(*one) for one in both])
 
 
 def repeated_r2(y: np.ndarray, steps: int) -> np.ndarray:
     """R² of y [E, T, Y] 1 … steps ahead where every forecast is the last value that was observed;
     before the first one, the mean. Each horizon has its own mean."""
     starts = y.shape[1] - steps
-    last = np.full((len(y), starts, y.shape[2]), mean_seen(y.reshape(1, -1, y.shape[2]))[0])
+    last = np.full((len(y), starts, y.shape[2]), observed_mean(y.reshape(1, -1, y.shape[2]))[0])
     for e, column in np.ndindex(len(y), y.shape[2]):
         gone = np.isnan(y[e, :, column])
         first = int(np.argmin(gone))
         if not gone.all():
-            last[e, first:, column] = carried_on(y[e, :, column], gone)[first:starts]
-    read = ~unread(y[:, :starts])
+            last[e, first:, column] = forward_fill(y[e, :, column], gone)[first:starts]
+    read = ~all_missing(y[:, :starts])
     following = np.stack([y[:, k : k + starts] for k in range(1, steps + 1)], 2)  # [E, S, K, Y]
     ahead = following[read]
     return np.concatenate(
-        [r2_of_seen(last[read][:, None], ahead[:, k : k + 1]) for k in range(steps)]
+        [observed_r2(last[read][:, None], ahead[:, k : k + 1]) for k in range(steps)]
     )
 
 
 # ARX
 
 
-def unfilled(rows: np.ndarray) -> np.ndarray:
+def no_imputation(rows: np.ndarray) -> np.ndarray:
     """Of recordings without missing values."""
     return rows
 
 
-def pieces_of(rows: np.ndarray, moments: range, first: int, last: int) -> np.ndarray:
+def stack_windows(rows: np.ndarray, moments: range, first: int, last: int) -> np.ndarray:
     """rows[:, t + first : t + last] of every moment t, one episode below another."""
     return np.concatenate([rows[:, t + first : t + last] for t in moments])
 
@@ -250,7 +250,7 @@ class ARX(NamedTuple):
 
     weight: np.ndarray
     lags: int
-    fill: Callable[[np.ndarray], np.ndarray] = unfilled
+    fill: Callable[[np.ndarray], np.ndarray] = no_imputation
 
     def forecast(self, y: np.ndarray, a: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Observations 1 … K steps on: y [n, lags, Y] and a [n, lags, A] end with the present ones,
@@ -265,11 +265,11 @@ class ARX(NamedTuple):
     def k_step_r2(self, y: np.ndarray, a: np.ndarray, steps: int) -> np.ndarray:
         """R² of the observations k = 1 … steps ahead, [steps]; y [E, T, Y], a [E, T, A]."""
         moments, past = range(self.lags - 1, y.shape[1] - steps), (1 - self.lags, 1)
-        use = ~pieces_of(unread(y), moments, *past).any(1)
-        whole = pieces_of(self.fill(y), moments, *past)[use]
-        actions = (pieces_of(a, moments, *span)[use] for span in (past, (0, steps)))
+        use = ~stack_windows(all_missing(y), moments, *past).any(1)
+        whole = stack_windows(self.fill(y), moments, *past)[use]
+        actions = (stack_windows(a, moments, *span)[use] for span in (past, (0, steps)))
         predicted = self.forecast(whole, *actions)
-        return r2_of_seen(predicted, pieces_of(y, moments, 1, 1 + steps)[use])
+        return observed_r2(predicted, stack_windows(y, moments, 1, 1 + steps)[use])
 
 
 def regressors(recent: np.ndarray) -> np.ndarray:
@@ -281,14 +281,14 @@ def fit_arx(
     y: np.ndarray,
     a: np.ndarray,
     lags: int = 2,
-    fill: Callable[[np.ndarray], np.ndarray] = unfilled,
+    fill: Callable[[np.ndarray], np.ndarray] = no_imputation,
 ) -> ARX:
     """From sequences y [E, T, Y] and a [E, T, A]."""
     if y.shape[1] <= lags:
         raise ValueError(f"Sequences of {y.shape[1]} steps are too short for {lags} lags.")
     whole, moments = fill(y), range(lags, y.shape[1])
-    use = ~pieces_of(unread(y), moments, -lags, 1).any(1)
+    use = ~stack_windows(all_missing(y), moments, -lags, 1).any(1)
     both = np.concatenate((whole, a), -1).astype(np.float64)
-    recent = regressors(pieces_of(both, moments, -lags, 0)[use])
-    following = pieces_of(whole, moments, 0, 1)[use, 0]
+    recent = regressors(stack_windows(both, moments, -lags, 0)[use])
+    following = stack_windows(whole, moments, 0, 1)[use, 0]
     return ARX(np.linalg.lstsq(recent, following, rcond=None)[0].T, lags, fill)

@@ -3,26 +3,26 @@
     (z_{t+1} − b_t) / dt  ≈  W·φ(b_t) + G·a_t        ridge regression of [W, G], one small system
     for each model
 
-Neighbouring radial basis functions overlap, so that gradient steps find sums of weights early and
-differences of weights late; this finds both at once. The models of an ensemble see the same steps
-with other random weights (a Bayesian bootstrap), so that they differ where there is little data.
-Training continues from there by gradients, encoder and decoder included.
+Neighbouring radial basis functions overlap, so that gradient steps learn sums of weights early and
+differences late; least squares finds both at once. The models of an ensemble are fitted to the same
+steps with other random weights (a Bayesian bootstrap), so that they differ where there is little
+data. Training continues from there by gradients, encoder and decoder included.
 
-b_t is the belief of the state before the step, not the encoder's reading: fitted to readings, a
-field seen through much noise pulls everything to the middle; and where actions were chosen by
-looking at z_t they correlate with its error (G came out 5 % too large on the limit cycle for an
-agent that plans). Beliefs err too, but not with anything that was known before the step (in a
-closed loop the error of predictions has to be least; Ljung, System Identification, 1999). An error
-is in two surprises, of the step to t with a plus and of the step from t with a minus: while
-neighbouring surprises correlate negatively the share E of a surprise that is error is too small.
-Fit and share alternate.
+b_t is the filtered belief before the step, not the encoder's reading: fitted to readings, a field
+seen through much noise pulls everything to the middle; and where actions were chosen by looking at
+z_t they correlate with its error (G came out 5 % too large on the limit cycle for an agent that
+plans). Beliefs err too, but independently of what was known before the step (in a closed loop the
+prediction error has to be minimised; Ljung, System Identification, 1999). A reading's error is in
+two surprises, of the step to t with a plus and of the step from t with a minus: while neighbouring
+surprises correlate negatively the share E of a surprise that is error is too small. Fit and share
+alternate.
 
-From there steps of Gauss and Newton go to the least error of a filter's predictions
-(`prediction_error`): the negative logarithm of the surprises' Gaussian density, whose covariance is
-their own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many
-steps as an output has coefficients are added that had the variance expected before: few steps could
-be followed exactly, and would seem to have no noise. The covariance is held while a step is
-computed, and a step that does not lower the whole is halved."""
+From there Gauss-Newton steps minimise the prediction error of a filter (`prediction_error`): the
+negative log density of the surprises, Gaussian with their own covariance, and of the coefficients'
+prior: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many steps as an output has coefficients are added
+that had the variance expected before: few steps could be fitted exactly, and would seem to have no
+noise. The covariance is fixed within a step, and a step that does not lower the loss is halved.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -36,9 +36,8 @@ from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.prediction_error import (
     Record,
     covariance,
-    filtered,
+    filter_sensitivities,
     first_belief,
-    followed,
     with_first_shares,
 )
 
@@ -76,8 +75,7 @@ def gauss_newton(
     gain_only: bool = False,
 ) -> Fit:
     """From these coefficients and this gain to those that predict best; `penalty` [P + A] is the
-    prior's precision of a coefficient. `held`: the coefficients stay, and the gain alone is looked
-    for."""
+    prior's precision of a coefficient. `gain_only`: the coefficients stay as they are."""
     shape = coefficients.shape
     centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
     precision = prior_precision(penalty, gain)
@@ -86,7 +84,7 @@ def gauss_newton(
     def at(theta: np.ndarray) -> Fit:
         weights, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
         share = share.reshape(gain.shape)
-        surprise = followed(*record[:4], weights, share, *record.filter)[1]
+        surprise = record.follow(weights, share)[1]
         prior = float(precision @ np.square(theta - centre)) / 2
         return Fit(weights, share, surprise, density_loss(record, surprise, shape[1]) + prior)
 
@@ -122,14 +120,11 @@ def prior_precision(penalty: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 def density_loss(record: Record, surprise: np.ndarray, rows: int) -> float:
     """½ n·log det of their covariance; without end where one is far away."""
-    counted = surprise[record.counted]
+    counted = surprise[record.whole]
     if not np.abs(counted).max() < FAR:  # nor where it is not a number
         return np.inf
-    return (
-        0.5
-        * (len(counted) + rows)
-        * float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
-    )
+    log_det = float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
+    return 0.5 * (len(counted) + rows) * log_det
 
 
 def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,12 +141,11 @@ def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.n
     )
     for start in range(0, len(record.a), BLOCK):
         part = slice(start, start + BLOCK)
-        block = record.z[start : start + BLOCK + 1], *(column[part] for column in record[1:4])
+        z, counted = record.z[start : start + BLOCK + 1], record.whole[part]
         near = record._replace(scale=record.scale[start : start + BLOCK + 1])
-        _, surprise, by, carried = filtered(
-            *block, fit.coefficients, fit.gain, *near.filter, carried
+        _, surprise, by, carried = filter_sensitivities(
+            z, record.a[part], counted, fit.coefficients, fit.gain, *near.filter, carried
         )
-        counted = record.counted[part]
         rows = (root.T @ by[counted]).reshape(-1, count)
         target = (surprise[counted] @ root).ravel()
         for n, w in enumerate(weight):
@@ -162,7 +156,9 @@ def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.n
     return gram, slope
 
 
-def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+def bootstrap_coefficients(
+    record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray
+) -> np.ndarray:
     """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
     quadratic around the fit, one small system for each model."""
     theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
@@ -174,47 +170,43 @@ def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray)
     return (theta + step)[:, : fit.coefficients.size].reshape(-1, *fit.coefficients.shape)
 
 
-def predicting(
-    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
+def minimise_prediction_error(
+    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
     `error` [D], one for each row of weights [N, rows]; the squares that they leave, [N, D]; and the
-    share [D, D]. The first `count` inputs are features."""
-    penalty, gain = penalty_of(coefficients, count), np.diag(error)
-    before = followed(*record[:4], coefficients, gain, *record.filter)[1]
+    share [D, D]."""
+    penalty, gain = penalty_of(record, coefficients.shape[1]), np.diag(error)
+    before = record.follow(coefficients, gain)[1]
     best = gauss_newton(with_first_shares(record, gain, before), coefficients, gain, penalty)
     record = with_first_shares(record, best.gain, best.surprise)  # of what was only expected then
     best = gauss_newton(record, best.coefficients, best.gain, penalty)
-    squares = np.square(best.surprise[record.counted]).mean(0)
+    squares = np.square(best.surprise[record.whole]).mean(0)
     if len(weights) == 1:
         return best.coefficients[None], squares[None], best.gain
     every = np.zeros((len(weights), len(record.a)))
-    every[:, record.counted] = weights
-    models = resampled(record, best, every, penalty)
+    every[:, record.whole] = weights
+    models = bootstrap_coefficients(record, best, every, penalty)
     return models, np.repeat(squares[None], len(weights), 0), best.gain
 
 
-def of_readings(
-    record: Record, coefficients: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+def noise_of_readings(record: Record, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of coefficients [D, P + A] that were fitted to other readings than the record's: the squares
     that they leave of these, [D], and the share of their surprises that is error, [D, D]."""
-    size = len(coefficients)
-    none = np.zeros((size, size))
-    surprise = followed(*record[:4], coefficients, none, *record.filter)[1]
-    if coefficients.size + none.size <= MOST:
-        record = with_first_shares(record, none, surprise)
-        best = gauss_newton(
-            record, coefficients, none, penalty_of(coefficients, count), gain_only=True
-        )
-        surprise, none = best.surprise, best.gain
-    return np.square(surprise[record.counted]).mean(0), none
+    gain = np.zeros((len(coefficients), len(coefficients)))
+    surprise = record.follow(coefficients, gain)[1]
+    if coefficients.size + gain.size <= MOST:
+        record = with_first_shares(record, gain, surprise)
+        penalty = penalty_of(record, coefficients.shape[1])
+        _, gain, surprise, _ = gauss_newton(record, coefficients, gain, penalty, gain_only=True)
+    return np.square(surprise[record.whole]).mean(0), gain
 
 
-def penalty_of(coefficients: np.ndarray, count: int) -> np.ndarray:
-    """The prior's precision of each coefficient, [P + A]; the first `count` are of features."""
-    penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
-    penalty[count:] *= SURE
+def penalty_of(record: Record, inputs: int, noise: float = 1.0) -> np.ndarray:
+    """The prior's precision of each coefficient, times the noise, [P + A]; features come before
+    actions."""
+    penalty = np.full(inputs, noise / PRIOR**2)
+    penalty[inputs - record.a.shape[1] :] *= SURE
     return penalty
 
 
@@ -263,13 +255,45 @@ def bootstrap(seed: int, models: int, rows: int) -> np.ndarray:
     )
 
 
-def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def lag_one_correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Of each step's surprise [T, D] with the one before it in the same episode, [D]."""
     both = (whole[:-1] & whole[1:])[:, None]
     along, squares = (
         np.sum(surprise[1:] * other * both, 0) for other in (surprise[:-1], surprise[1:])
     )
     return along / np.maximum(squares, np.finfo(np.float64).tiny)
+
+
+def step_inputs(dynamics: Dynamics, start: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Features and actions [T, P + A] of steps from states [T, D]."""
+    phi = dynamics.features(torch.from_numpy(start).to(dynamics.weight)[None, None])
+    return np.concatenate((phi[0, 0].double().cpu().numpy(), a), 1)
+
+
+def fit_steps(record: Record, x: np.ndarray, start: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Ridge regression of the steps from states [T, D] on their inputs x, with weights [N, rows]:
+    [N, D, P + A]."""
+    penalty = penalty_of(record, x.shape[1], record.noise)
+    return ridge(x[record.whole], (record.z[1:] - start)[record.whole], weight, penalty)
+
+
+def fit_with_beliefs(dynamics: Dynamics, record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """Beliefs before the steps [T, D], and the share [D] of a surprise that is error, by turns of
+    fit and share; each episode's first reading is believed."""
+    z, whole = record.z, record.whole
+    scale = np.repeat(np.concatenate(([False], whole))[:, None], z.shape[1], 1).astype(np.float64)
+    record = record._replace(scale=scale)
+    start, error, one = z[:-1], np.zeros(z.shape[1]), np.ones((1, int(whole.sum())))
+    for _ in range(ROUNDS):
+        plain = fit_steps(record, step_inputs(dynamics, start, record.a), start, one)[0]
+        before = record.follow(plain, np.diag(error))[1]
+        next_error = np.clip(error - lag_one_correlation(before, whole), 0, MOST_ERROR)
+        belief, surprise = record.follow(plain, np.diag(next_error))
+        # nor where it is not a number
+        if not np.abs(surprise[whole]).max() <= RUNAWAY * np.abs(before[whole]).max():
+            break
+        start, error = belief[:-1], next_error
+    return start, error
 
 
 @torch.no_grad()
@@ -285,12 +309,13 @@ def refit(
 ) -> None:
     """Fits one member's dynamics to consecutive states z [T + 1, D], read with these variances,
     under actions a [T, A]; `whole` [T] is False where the next state belongs to another episode.
-    Where readings are made of several observations, to states `alone` [T + 1, D] that are read from
-    one each, NaN where that cannot be (`read_alone`); noise and share are those of z all the same.
+    Where readings depend on several observations, the fit is to states `alone` [T + 1, D] that
+    depend on one each, NaN where that cannot be (`single_observation_states`); noise and share are
+    those of z.
 
-    The noise is what is left, and the variance of both ends of a step: the bound compares a step
-    with all that z may be. The means of a hesitant encoder alone would make it too small, and the
-    bound would bend the encoder to the model.
+    The noise is the variance of the residuals plus that of both ends of a step, since the bound
+    compares a step with the whole posterior of z. From posterior means alone it would be too small,
+    and the bound would bend the encoder to the model.
     """
     readings, steps = z, whole
     if alone is not None:
@@ -298,49 +323,22 @@ def refit(
         z, whole = np.where(known[:, None], alone, z), whole & known[:-1] & known[1:]
     if not whole.any():
         return
-    count, rows = dynamics.weight.shape[-1], int(whole.sum())
-    noise = float(dynamics.variance()[member].mean())
-    a = np.asarray(a, np.float64)
-
-    def inputs(start: np.ndarray) -> np.ndarray:
-        """Features and actions [T, P + A] of steps from states [T, D]."""
-        phi = dynamics.features(torch.from_numpy(start).to(dynamics.weight)[None, None])
-        return np.concatenate((phi[0, 0].double().cpu().numpy(), a), 1)
-
-    def solve(x: np.ndarray, moved: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        penalty = np.full(x.shape[1], noise / PRIOR**2)
-        penalty[count:] *= SURE
-        return ridge(x[whole], moved[whole], weight, penalty)
-
-    start, error, one = z[:-1], np.zeros(z.shape[1]), np.ones((1, rows))
+    count, noise = dynamics.weight.shape[-1], float(dynamics.variance()[member].mean())
     axis = dynamics.axis.double().cpu().numpy() if dynamics.kind == "rbf" else np.zeros(0)
-    none, middle = np.zeros_like(z), np.zeros(z.shape[1])
-    record = Record(
-        z, a, whole, np.ones_like(whole), axis, float(dynamics.width), none, middle, noise
-    )
-    # the first reading of an episode is believed
-    scale = np.repeat(np.concatenate(([False], whole))[:, None], z.shape[1], 1).astype(np.float64)
-    steady = record._replace(scale=scale)
-    for _ in range(ROUNDS):
-        plain = solve(inputs(start), z[1:] - start, one)[0]
-        before = followed(*steady[:4], plain, np.diag(error), *steady.filter)[1]
-        next_error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
-        belief, surprise = followed(*steady[:4], plain, np.diag(next_error), *steady.filter)
-        # nor where it is not a number
-        if not np.abs(surprise[whole]).max() <= RUNAWAY * np.abs(before[whole]).max():
-            break
-        start, error = belief[:-1], next_error
-    x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
+    a, none, middle = np.asarray(a, np.float64), np.zeros_like(z), np.zeros(z.shape[1])
+    record = Record(z, a, whole, axis, float(dynamics.width), none, middle, noise)
+    start, error = fit_with_beliefs(dynamics, record)
+    x = step_inputs(dynamics, start, a)
+    weights = bootstrap(seed, dynamics.models, int(whole.sum()))
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
-        fitted, left, share = predicting(record, solve(x, moved, one)[0], error, weights, count)
+        plain = fit_steps(record, x, start, np.ones((1, weights.shape[1])))[0]
+        fitted, left, share = minimise_prediction_error(record, plain, error, weights)
     else:
-        share = np.diag(error)
-        fitted = solve(x, moved, weights)
-        left = np.square(moved[whole] - x[whole] @ fitted.transpose(0, 2, 1)).mean(1)  # [N, D]
+        share, fitted = np.diag(error), fit_steps(record, x, start, weights)
+        moved = (z[1:] - start)[whole]
+        left = np.square(moved - x[whole] @ fitted.transpose(0, 2, 1)).mean(1)  # [N, D]
     if alone is not None:
-        squares, share = of_readings(
-            record._replace(z=readings, whole=steps), fitted.mean(0), count
-        )
+        squares, share = noise_of_readings(record._replace(z=readings, whole=steps), fitted.mean(0))
         left = np.repeat(squares[None], len(fitted), 0)
     left += (variance[:-1] + variance[1:])[steps].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)

@@ -1,4 +1,4 @@
-"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same
+"""Compares policies of an explorer: one run of all seeds for each, evaluated on the same
 recordings; one table, one figure, one page."""
 
 import itertools
@@ -64,7 +64,7 @@ class Comparison:
     saved: dict[str, int] = field(default_factory=dict)
 
 
-def run_of(run: Run, policy: str) -> Run:
+def policy_run(run: Run, policy: str) -> Run:
     agent: Any = run.agent
     try:
         planner = replace(agent.planner, policy=policy)
@@ -98,28 +98,28 @@ def compare(
             f"= {','.join(policies)} cannot be: name at least one, none of them twice.",
         )
     run = replace(run, members=seeds)
-    runs = {policy: run_of(run, policy) for policy in policies}
-    target = own_folder(
+    runs = {policy: policy_run(run, policy) for policy in policies}
+    target = comparison_folder(
         destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
     )
     warm_up([*runs.values()], quiet)
     path, lock = open_folder(target, run, policies, overwrite)
     with lock:
-        return carry_out(path, run, runs, jobs, quiet)
+        return run_comparison(path, run, runs, jobs, quiet)
 
 
-def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
+def comparison_folder(target: Target, run: Run, overwrite: bool) -> Target:
     """The folder of the comparison, an existing one to continue or a new one. A folder with other
     content is refused, or skipped where folders are numbered."""
     if isinstance(target, Numbered):
         existing = itertools.takewhile(os.path.lexists, target)
-        return next((path for path in existing if not other_than(path, run)), target)
+        return next((path for path in existing if not changed_setting(path, run)), target)
     if target.exists() and any(target.iterdir()):
         if not is_compare(target):
             raise UserError(
                 f"{target} exists and is no comparison: choose another folder with --out."
             )
-        if not overwrite and (changed := other_than(target, run)):
+        if not overwrite and (changed := changed_setting(target, run)):
             raise UserError(
                 f"{target} holds a comparison with another {changed}: replace it with --overwrite, "
                 "or choose another folder with --out."
@@ -127,7 +127,7 @@ def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
     return target
 
 
-def other_than(path: Path, run: Run) -> str:
+def changed_setting(path: Path, run: Run) -> str:
     """The name of the first setting in which the comparison in a folder differs from this one;
     empty where they are the same."""
     if not is_compare(path):
@@ -173,7 +173,9 @@ def policies_in(path: Path) -> list[str]:
     return [policy for policy in named if is_run(path / policy)]
 
 
-def carry_out(path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool) -> Comparison:
+def run_comparison(
+    path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool
+) -> Comparison:
     def title_of(policies: Iterable[str]) -> str:
         return f"{', '.join(policies)} on {run.env}, {run.members} seeds"
 

@@ -1,16 +1,16 @@
-"""Units and coordinates: what a model of a hidden system works in, and the way there and back.
+"""Units and coordinates of a model of a hidden system, and conversions to and from them.
 
-Units. A recording says the same in volts and in millivolts, in seconds and in milliseconds. First
-weights, priors, the learning rate and the grid of radial basis functions do not: they are made for
+Units. A recording means the same in volts and in millivolts, in seconds and in milliseconds. But
+initial weights, priors, the learning rate and the grid of radial basis functions are made for
 numbers of about 1. So inside the agent
 
     observation   (y − mean) / scale    each channel's mean and deviation
     action        (a − centre) / reach  within ±1; the centre is 0 where that is an action
     time          a step takes STEP     whatever it takes outside
 
-and everything that leaves is turned back. Counts are left alone, since Poisson noise knows no other
-scale. The mean behind a loglinear decoder is above 0, so that 0 has to stay where it is:
-observations are divided by their root mean square only.
+and all results are converted back. Counts are not scaled, since Poisson noise has no other scale.
+The mean of a loglinear decoder is above 0, so that 0 has to stay where it is: observations are
+divided by their root mean square only.
 
 True coordinates. With a learned decoder the latent space is free: any invertible affine map of z,
 undone in encoder, dynamics and decoder, gives the same observations. So the learned states of a
@@ -36,7 +36,7 @@ import torch
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import FIRST_NOISE, Dynamics, positive, raw_of
-from tenfold.domains.dynamics.missing import mean_seen
+from tenfold.domains.dynamics.missing import observed_mean
 
 if TYPE_CHECKING:
     from tenfold.domains.dynamics.belief import Belief
@@ -63,12 +63,12 @@ class Channels(NamedTuple):
     varied: np.ndarray
 
 
-def channels_of(y: np.ndarray, centred: bool) -> Channels:
+def channel_statistics(y: np.ndarray, centred: bool) -> Channels:
     """From rows [M, n, Y], whatever is missing. A channel that never varies has the scale of its
     one number, or 1 where that is 0."""
-    mean = mean_seen(y)
+    mean = observed_mean(y)
     middle = mean if centred else np.zeros_like(mean)
-    scale = np.sqrt(mean_seen(np.square(y - middle[:, None])))
+    scale = np.sqrt(observed_mean(np.square(y - middle[:, None])))
     varied = scale > ROUNDING * np.abs(middle)
     if centred:
         varied &= np.fmax.reduce(y, 1) > np.fmin.reduce(y, 1)
@@ -97,21 +97,21 @@ class Units:
 
     @property
     def known(self) -> bool:
-        """Whether numbers inside are what they are meant to be."""
+        """Whether the units were fitted, or need not be."""
         return self.rows > 0 or not self.free
 
-    def outgrown(self, rows: int) -> bool:
-        """Whether so many rows should be looked at."""
+    def due_again(self, rows: int) -> bool:
+        """Whether the units should be fitted to so many rows."""
         return self.free and rows >= GROWTH * self.rows
 
     def take(self, y: np.ndarray, rows: int) -> Channels:
-        """The channels are those of y [M, n, Y] from now on; what they were is given back."""
+        """Fits mean and scale to y [M, n, Y]; returns the old ones."""
         old, self.rows = self.channels, rows
-        self.channels = channels_of(np.asarray(y, np.float64), self.centred)
+        self.channels = channel_statistics(np.asarray(y, np.float64), self.centred)
         return old
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Actions are within low and high [A]."""
+        """Sets the bounds of actions [A]."""
         low, high = (np.asarray(end, np.float64) for end in (low, high))
         self.low, self.high = low, high
         self.centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
@@ -121,11 +121,11 @@ class Units:
     def observations_in(self, y: np.ndarray) -> np.ndarray:
         """Observations [M, …, Y] as they are inside. In float64: a small difference of large
         numbers is one inside."""
-        return (y - wide(self.channels.mean, y)) / wide(self.channels.scale, y)
+        return (y - broadcast(self.channels.mean, y)) / broadcast(self.channels.scale, y)
 
     def observations_out(self, y: np.ndarray) -> np.ndarray:
         """Observations [M, …, Y] as they are outside."""
-        return y * wide(self.channels.scale, y) + wide(self.channels.mean, y)
+        return y * broadcast(self.channels.scale, y) + broadcast(self.channels.mean, y)
 
     def actions_in(self, a: np.ndarray) -> np.ndarray:
         """Actions [..., A] as they are inside."""
@@ -137,12 +137,12 @@ class Units:
 
     @property
     def pace(self) -> float:
-        """A velocity outside, of one inside."""
+        """Factor from a velocity inside to one outside."""
         return STEP / self.dt
 
     @property
     def log_density(self) -> np.ndarray:
-        """What the logarithm of an observation's density has more outside than inside, [M]."""
+        """The log density of an observation outside minus that inside, [M]."""
         return -np.log(self.channels.scale).sum(-1)
 
     def log_density_of(self, y: np.ndarray) -> np.ndarray:
@@ -171,7 +171,7 @@ class Units:
         self.bound(state["low"], state["high"])
 
 
-def wide(of_members: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def broadcast(of_members: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """[M, Y] such that it broadcasts with rows [M, …, Y]."""
     return of_members.reshape(len(of_members), *[1] * (rows.ndim - 2), -1)
 
@@ -218,7 +218,7 @@ def identity(size: int) -> Alignment:
 
 
 def field_error(learned: np.ndarray, true: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """√(Σ w‖found − true‖² / Σ w‖true‖²) over points [n, d]: 0 is perfect, 1 is what a field of
+    """√(Σ w‖learned − true‖² / Σ w‖true‖²) over points [n, d]: 0 is perfect, 1 is what a field of
     zeros gets."""
     weight = np.ones(len(true)) if weight is None else np.asarray(weight, np.float64)
     error, size = (
@@ -257,7 +257,7 @@ class Coordinates(NamedTuple):
         )
 
 
-def standard(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
+def standardise(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
     """From the encoder's means and variances [n, D] of many states."""
     centre = mean.mean(0)
     values, vectors = np.linalg.eigh(
@@ -267,58 +267,58 @@ def standard(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
     return Coordinates(vectors * scale @ vectors.T, centre, vectors / scale @ vectors.T)
 
 
-def put(tensor: torch.Tensor, value: np.ndarray) -> None:
+def assign(tensor: torch.Tensor, value: np.ndarray) -> None:
     tensor.copy_(torch.from_numpy(value))
 
 
-def array(tensor: torch.Tensor) -> np.ndarray:
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.double().cpu().numpy()
 
 
-def reads(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
+def transform_inputs(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
     """A layer [out, in] and its bias read new coordinates: W·(root·z' + centre) + b."""
-    put(bias, array(bias) + array(weight) @ to.centre)
-    put(weight, array(weight) @ to.root)
+    assign(bias, to_numpy(bias) + to_numpy(weight) @ to.centre)
+    assign(weight, to_numpy(weight) @ to.root)
 
 
-def gives(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
+def transform_outputs(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
     """A layer and its bias give new coordinates."""
-    put(weight, to.back @ array(weight))
-    put(bias, to.states(array(bias)))
+    assign(weight, to.back @ to_numpy(weight))
+    assign(bias, to.states(to_numpy(bias)))
 
 
 @torch.no_grad()
-def move(
+def transform_network(
     network: "LatentNetwork", belief: "Belief", m: int, to: Coordinates, variance: np.ndarray
 ) -> None:
     """Brings member m's encoder, decoder, dynamics' noise and belief to new coordinates; `variance`
     [n, D] of many states. A drift of fixed features has to be fitted anew. Means stay what they are
     to rounding; the encoder's variances follow on the whole."""
     size, last, usual = network.config.latent, network.encoder.last, variance.mean(0)
-    gives(last.weight[m, :size], last.bias[m, :size], to)
+    transform_outputs(last.weight[m, :size], last.bias[m, :size], to)
     wider = raw_of(to.variances(usual)) - raw_of(usual)
     last.bias[m, size:] += torch.from_numpy(wider).to(last.bias)
     if network.decoder.layers:
         first: Any = network.decoder.layers[0]
-        reads(first.weight[m], first.bias[m], to)
+        transform_inputs(first.weight[m], first.bias[m], to)
     if network.dynamics.kind == "mlp":
-        move_drift(network.dynamics, m, to)
+        transform_drift(network.dynamics, m, to)
     noise = network.dynamics.raw_variance[m]
-    put(noise, raw_of(to.variances(array(positive(noise)))))
-    put(belief.mean[m], to.states(array(belief.mean[m])))
-    put(belief.variance[m], to.variances(array(belief.variance[m])))
+    assign(noise, raw_of(to.variances(to_numpy(positive(noise)))))
+    assign(belief.mean[m], to.states(to_numpy(belief.mean[m])))
+    assign(belief.variance[m], to.variances(to_numpy(belief.variance[m])))
 
 
-def move_drift(dynamics: Dynamics, m: int, to: Coordinates) -> None:
+def transform_drift(dynamics: Dynamics, m: int, to: Coordinates) -> None:
     """f'(z') = root⁻¹·f(root·z' + centre) of an mlp, and the push of actions alike."""
-    reads(dynamics.weights[0][m], dynamics.biases[0][m], to)
+    transform_inputs(dynamics.weights[0][m], dynamics.biases[0][m], to)
     last, bias = dynamics.weights[-1][m], dynamics.biases[-1][m]
-    put(bias, array(bias) @ to.back.T)
+    assign(bias, to_numpy(bias) @ to.back.T)
     for weight in (last, dynamics.action_weight[m]):
-        put(weight, to.back @ array(weight))
+        assign(weight, to.back @ to_numpy(weight))
 
 
-def change(m: int, old: Channels, new: Channels) -> Coordinates:
+def channel_transform(m: int, old: Channels, new: Channels) -> Coordinates:
     """Of member m's observations: what was y inside is y' now, y = root·y' + centre. What is known
     of a channel that had never varied is that it was where it was: there the model keeps its first
     weights, whatever the scale turns out to be."""
@@ -328,21 +328,23 @@ def change(m: int, old: Channels, new: Channels) -> Coordinates:
 
 
 @torch.no_grad()
-def restate(network: "LatentNetwork", m: int, to: Coordinates, newly_varying: np.ndarray) -> None:
-    """Member m's encoder reads and its decoder says the same in new units of observations;
+def rescale_channels(
+    network: "LatentNetwork", m: int, to: Coordinates, newly_varying: np.ndarray
+) -> None:
+    """Converts member m's encoder and decoder to new units of observations, functions unchanged;
     `newly_varying` [Y] are channels whose noise was that of a number that stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder
     first_layer = encoder.into if encoder.units else encoder.last
     first: Any = encoder.layers[0] if encoder.layers else first_layer
     # an observation that is hidden is read as 0 before and after, and the flag says which is not
     bias = first.weight[m][:, size] if network.flags else first.bias[m]
-    reads(first.weight[m][:, :size], bias, to)
+    transform_inputs(first.weight[m][:, :size], bias, to)
     if decoder.layers:
         last: Any = decoder.layers[-1]
         if decoder.kind == "loglinear":
-            put(last.bias[m], array(last.bias[m]) + np.log(np.diag(to.back)))
+            assign(last.bias[m], to_numpy(last.bias[m]) + np.log(np.diag(to.back)))
         else:
-            gives(last.weight[m], last.bias[m], to)
+            transform_outputs(last.weight[m], last.bias[m], to)
     assert decoder.raw_variance is not None
-    noise = to.variances(array(positive(decoder.raw_variance[m])))
-    put(decoder.raw_variance[m], raw_of(np.where(newly_varying, FIRST_NOISE, noise)))
+    noise = to.variances(to_numpy(positive(decoder.raw_variance[m])))
+    assign(decoder.raw_variance[m], raw_of(np.where(newly_varying, FIRST_NOISE, noise)))

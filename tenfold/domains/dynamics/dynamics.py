@@ -144,7 +144,6 @@ class Dynamics(nn.Module):
     error of the reading, as the last closed-form fit found it (0: a reading is believed)."""
 
     axis: torch.Tensor
-    centres: torch.Tensor
     share: torch.Tensor
 
     def __init__(self, config: LatentModel, actions: int, dt: float, members: int) -> None:
@@ -162,8 +161,6 @@ class Dynamics(nn.Module):
         # neighbours at one width: their sum is flat to 1 %
         self.width = 2 * config.span / (config.grid - 1)
         self.register_buffer("axis", axis, persistent=False)
-        centres = grid_centres(axis, latent) if self.kind == "rbf" else axis[:0, None]
-        self.register_buffer("centres", centres, persistent=False)
         self.register_buffer("share", torch.zeros(members, latent, latent), persistent=False)
         self.sizes = (latent, *config.hidden, latent) if self.kind == "mlp" else ()
         self.weights = nn.ParameterList(

@@ -30,7 +30,7 @@ from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import positive
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.missing import unread
+from tenfold.domains.dynamics.missing import all_missing
 from tenfold.ops.gaussian import EQUAL, PAIRED
 from tenfold.ops.qlearning import tensor
 
@@ -149,7 +149,7 @@ def divergence(
     table = windows(length, config.steps, config.decay, y.device, mean.dtype)
     spread = network.dynamics.variance()[:, :, 0]  # [M, N, D]
     if config.missing:
-        read = (~unread(y)).to(mean)  # [M, T, B]
+        read = (~all_missing(y)).to(mean)  # [M, T, B]
         raw = table.raw[:, None] * read[:, table.start] * read[:, table.target]  # [M, R, B]
         totals = torch.zeros_like(read).index_add_(1, table.target, raw)
         weight = torch.where(raw > 0, raw / totals[:, table.target], 0.0)
@@ -275,7 +275,7 @@ class BoundModule(nn.Module):
         return self.function(self.network, *inputs)
 
 
-def of_flat(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def on_flat_parameters(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """function(network, …) as a function of (flat parameters, y, a, normal, visible, β,
     network)."""
 
@@ -328,11 +328,11 @@ def elbo_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 for label, dtype, tolerance in (("", "float32", 1e-4), (", float64", "float64", 1e-9)):
     pair(
-        of_flat(elbo_reference),
+        on_flat_parameters(elbo_reference),
         elbo_examples,
         name=f"nets.elbo (one window after another{label})",
         rtol=tolerance,
         atol=tolerance,
         dtypes=(dtype,),
         gradients=(0, 1, 2),
-    )(of_flat(elbo))
+    )(on_flat_parameters(elbo))

@@ -1,5 +1,5 @@
-"""How models of hidden systems are judged, on recordings that no training saw, and described: there
-are no returns, but a model that fits more or less. Rows of metrics of kind `fit` say how well."""
+"""Evaluates models of hidden systems on recordings that were not trained on, and describes them.
+There are no returns: rows of metrics of kind `fit` hold errors of the field and R²."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.learned import learned_row
 from tenfold.domains.dynamics.model_metrics import ModelMetrics, columns, evaluate_model
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
-from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.recording import load_recording
 from tenfold.domains.dynamics.validation import Recordings, random_recordings
 from tenfold.runs.charts import Curve
 from tenfold.runs.file_schema import FieldKind, misfit
@@ -71,7 +71,7 @@ BASELINES = {
 }
 
 
-def shortfall(row: dict[str, Any]) -> str:
+def baseline_warning(row: dict[str, Any]) -> str:
     """A warning where the model predicts worse than a baseline, with suggestions; else empty."""
     score = float(np.mean(row["r2"]))
     others = {name: float(np.mean(row[name])) for name in BASELINES if name in row}
@@ -115,13 +115,13 @@ def fit_words(row: Row) -> dict[str, str]:
     if "co_bps" in row:
         lines["bits per spike of held-out neurons (co-bps)"] = f"{row['co_bps']:.3f}"
     lines["evidence bound"] = f"{row['elbo']:.3f} for each step"
-    if warning := shortfall(row):
+    if warning := baseline_warning(row):
         lines["warning"] = warning
     return lines
 
 
 def headline(row: Row) -> str:
-    """How well a system is known, as one number."""
+    """The error of the field, or R² of the last horizon."""
     if not row:
         return "–"
     return f"{row['field_error']:.3f}" if "field_error" in row else f"{row['r2'][-1]:.3f}"
@@ -151,11 +151,11 @@ class ModelEvaluator:
         metrics = self.judge(learner)
         row = {"kind": KIND, "step": learner.step, **metrics.row()}
         over = learner.step >= self.run.steps
-        return Evaluated(row, metrics.score, warning=shortfall(row) if over else "")
+        return Evaluated(row, metrics.score, warning=baseline_warning(row) if over else "")
 
     def draw(self, folder: RunFolder, learner: Any) -> None:
-        """What the report shows, as arrays beside it. A run that was stopped before it saw anything
-        has nothing to show."""
+        """Writes the arrays that the report shows; nothing of a run that was stopped before its
+        first step."""
         if learner.step:
             self.judge(learner)
             write_portrait(folder.path, learner.agent, self.run.env, self.recordings)
@@ -215,7 +215,7 @@ class Models:
                 f"  seed {seed:<4} {error}R² 1 ahead {row['r2'][0]:.3f}, {len(row['r2'])} ahead "
                 f"{row['r2'][-1]:.3f}"
             )
-            if warning := shortfall(row):
+            if warning := baseline_warning(row):
                 lines.append(f"            {warning}")
         if results["left_out"]:
             lines.append(f"  {left_out(results['left_out'])}")
@@ -261,7 +261,7 @@ def steps_judged(env: str) -> str:
     """Of a run on recordings, which steps `tenfold eval` judges it by; nothing of other runs."""
     if not is_recording(env):
         return ""
-    division = recalled(env).divided()
+    division = load_recording(env).divided()
     steps = division.judging[0].shape[0] * division.judging[0].shape[1]
     chose = (
         "that also chose the best checkpoint: the recording is too short for others"
@@ -298,7 +298,7 @@ class FitReporter(Reporter):
         return numbers
 
     def progress(self, paths: Sequence[Path]) -> dict[str, str]:
-        """How well each run knows its system."""
+        """The latest error of the field, or R², of each run."""
         rows = [latest_fit(path) for path in paths]
         if not any(rows):
             return {}
@@ -307,7 +307,7 @@ class FitReporter(Reporter):
 
     def warning(self, path: Path) -> str:
         row = latest_fit(path)
-        return shortfall(row) if row else ""
+        return baseline_warning(row) if row else ""
 
     def counted(self, run: Run) -> str:
         return "gradient steps" if is_recording(run.env) else super().counted(run)

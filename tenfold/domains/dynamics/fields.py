@@ -171,7 +171,7 @@ class Field(Config):
 
 
 class FieldState:
-    """Hidden states [B, D] side by side, each with a stream of its own."""
+    """Hidden states [B, D] of several environments, each with its own random stream."""
 
     def __init__(self, system: Field, keys: "list[tuple[int, int]]", name: str = "") -> None:
         """`keys`: seed and member of each lane. `name` is for errors."""

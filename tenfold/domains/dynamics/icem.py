@@ -20,6 +20,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics.config import Planner
+from tenfold.domains.dynamics.information import PlannerState
 
 WIDTH = 0.25  # the first round's standard deviation, as a share of the action's range
 Score = Callable[[np.ndarray], np.ndarray]  # actions [M, B, H, A] -> what they are worth [M, B]
@@ -30,17 +31,18 @@ def colouring(horizon: int, colour: float) -> np.ndarray:
     """[H, H]: times white noise it has the spectrum f^(−colour) and variance 1 at every step. f
     = 0 counts as the lowest frequency above it (a constant push is worth trying, and has to be
     finite)."""
-    if horizon < 1:
-        raise ConfigError("horizon", f"= {horizon} is too short: a plan has at least one step.")
     waves = np.fft.rfft(np.eye(horizon))  # of unit impulses
     frequency = np.maximum(np.arange(horizon // 2 + 1), 1.0)
     mixed = np.fft.irfft(waves * frequency ** (-colour / 2), horizon)
     return np.ascontiguousarray(mixed / np.sqrt(np.square(mixed).sum(0)))
 
 
-class Icem:
+class Icem(PlannerState):
     """The search of M members at once, and what it carries from plan to plan: mean [M, H, A], the
     kept elites [M, kept, H, A] and the number of plans."""
+
+    arrays, counter = ("mean", "elites"), "plans"
+    depends_on = "members, horizon, elites and keep"
 
     def __init__(
         self, settings: Planner, streams: np.ndarray, low: np.ndarray, high: np.ndarray
@@ -102,23 +104,6 @@ class Icem:
         )
         self.mean[:, :-1] = self.mean[:, 1:].copy()
         return elites[:, 0, 0].copy()
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {"mean": self.mean, "elites": self.elites, "plans": np.array(self.plans)}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name in ("mean", "elites"):
-            if state[name].shape != getattr(self, name).shape:
-                raise ConfigError(
-                    "planner",
-                    f"has {name} of {getattr(self, name).shape} here and {state[name].shape} where "
-                    "it was saved: members, horizon, elites and keep must be the same.",
-                )
-        self.mean, self.elites, self.plans = (
-            state["mean"].copy(),
-            state["elites"].copy(),
-            int(state["plans"]),
-        )
 
 
 def streams_of(seeds: list[int]) -> np.ndarray:

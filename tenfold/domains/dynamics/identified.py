@@ -1,5 +1,5 @@
-"""A model of hidden dynamics as it answers questions: in the units and coordinates that
-observations, actions and time have outside. The agent that learns it is in `agent`."""
+"""Queries of a model of hidden dynamics: field, input matrix, loadings, fixed points, encoding and
+forecasts, in the user's units. The agent that learns it is in `agent`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.learned import fixed_points, input_matrix, loadings
-from tenfold.domains.dynamics.missing import Factors, unread, widened
+from tenfold.domains.dynamics.missing import Factors, all_missing, embed_channels
 from tenfold.envs.arguments import as_whole, shown
 
 # to true coordinates as it is saved; what aligned is without one
@@ -202,7 +202,7 @@ class IdentifiedSystem(OtherWords):
                 .numpy()
             )
         if self.config.model.missing:
-            states[unread(y)] = np.nan
+            states[all_missing(y)] = np.nan
         return self.answer(
             np.stack([to.to_true(z) for to, z in zip(self.output_maps, states, strict=True)]), one
         )
@@ -270,7 +270,7 @@ class IdentifiedSystem(OtherWords):
                 f"Observations {y.shape} are not of session {session}, which has "
                 f"{self.sessions[session]} channels."
             )
-        return widened(y, sum(self.sessions[:session]), sum(self.sessions))
+        return embed_channels(y, sum(self.sessions[:session]), sum(self.sessions))
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""

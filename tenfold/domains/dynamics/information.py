@@ -42,7 +42,7 @@ steps) did worse there, and priors from 0.01 to 0.1 alike.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,7 +55,31 @@ CRITERIA = {"d": D_OPTIMAL, "a": A_OPTIMAL}
 LEAST_LEFT = 0.1  # of a coordinate's prior before its turn to be restored
 
 
-class Information:
+class PlannerState:
+    """Arrays that the planner carries from step to step, and how many steps or plans there were."""
+
+    arrays: ClassVar[tuple[str, ...]]
+    counter: ClassVar[str]
+    depends_on: ClassVar[str]  # settings that the arrays' shapes follow
+
+    def state(self) -> dict[str, np.ndarray]:
+        arrays = {name: getattr(self, name) for name in self.arrays}
+        return arrays | {self.counter: np.array(getattr(self, self.counter))}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for name in self.arrays:
+            here, saved = getattr(self, name).shape, state[name].shape
+            if here != saved:
+                raise ConfigError(
+                    "planner",
+                    f"has {name} of {here} here and {saved} where it was saved: {self.depends_on} "
+                    "must be the same.",
+                )
+            setattr(self, name, state[name].copy())
+        setattr(self, self.counter, int(state[self.counter]))
+
+
+class Information(PlannerState):
     """What is known about the parameters of M members with N models each: the prior, and what was
     gathered, fading.
 
@@ -67,6 +91,9 @@ class Information:
     is float64; only `state()` has to be saved.
     """
 
+    arrays, counter = ("gathered", "inverse"), "steps"
+    depends_on = "members, ensemble, grid and matrix"
+
     def __init__(
         self,
         members: int,
@@ -76,15 +103,6 @@ class Information:
         forget: float = 0.999,
         prior: float = 1.0,
     ) -> None:
-        if not prior > 0:
-            raise ConfigError(
-                "prior", f"= {prior} is no information to begin with: it must be above 0."
-            )
-        if matrix not in ("diagonal", "full"):
-            raise ConfigError(
-                "matrix",
-                f"= {matrix} is not a form of the information matrix: it is diagonal or full.",
-            )
         self.full, self.forget, self.prior, self.steps = matrix == "full", forget, prior, 0
         # steps until so little is left
         lasting = parameters if forget == 1 else max(int(np.log(LEAST_LEFT) / np.log(forget)), 1)
@@ -123,23 +141,6 @@ class Information:
     def known(self) -> np.ndarray:
         """A's diagonal [M, N, K], or A⁻¹ [M, N, K, K]."""
         return self.inverse if self.full else self.prior + self.gathered
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {"gathered": self.gathered, "inverse": self.inverse, "steps": np.array(self.steps)}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name in ("gathered", "inverse"):
-            if state[name].shape != getattr(self, name).shape:
-                raise ConfigError(
-                    "information",
-                    f"was saved as {state[name].shape} and is {getattr(self, name).shape} here: "
-                    "members, ensemble, grid and matrix must be those it was saved with.",
-                )
-        self.gathered, self.inverse, self.steps = (
-            state["gathered"].copy(),
-            state["inverse"].copy(),
-            int(state["steps"]),
-        )
 
 
 class FeatureInformation(Information):

@@ -34,7 +34,7 @@ from tenfold.domains.dynamics.dynamics import (
     positive,
     raw_of,
 )
-from tenfold.domains.dynamics.missing import Fill, log_likelihood_of_seen
+from tenfold.domains.dynamics.missing import Imputer, observed_log_likelihood
 from tenfold.domains.dynamics.sessions import SessionMap
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import Layer
@@ -81,11 +81,11 @@ class LatentEncoder(nn.Module):
         for layer in self.layers:
             x = torch.tanh(layer(x))
         if self.units:
-            x, state = self.recur(self.into(x).view(*y.shape[:3], -1), state, is_reset)
+            x, state = self.run_gru(self.into(x).view(*y.shape[:3], -1), state, is_reset)
         x = self.last(x).view(*y.shape[:3], -1)
         return x[..., : self.latent], positive(x[..., self.latent :]), state
 
-    def recur(
+    def run_gru(
         self, into: torch.Tensor, state: torch.Tensor | None, is_reset: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """A gated recurrent unit (Cho et al., 2014) over time; its inputs are computed for all
@@ -150,7 +150,7 @@ class LatentDecoder(nn.Module):
         mean = self.link(x)
         log_rate = x if self.kind == "loglinear" else mean.log() if self.poisson else None
         if self.missing:
-            return log_likelihood_of_seen(y, mean, self.raw_variance, log_rate)
+            return observed_log_likelihood(y, mean, self.raw_variance, log_rate)
         if self.raw_variance is None:
             assert log_rate is not None
             return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
@@ -162,7 +162,7 @@ class LatentDecoder(nn.Module):
         return squares + constant.view(-1, *[1] * (z.dim() - 2))
 
     @torch.no_grad()
-    def start_at_rates(self, mean: np.ndarray) -> None:
+    def init_rates(self, mean: np.ndarray) -> None:
         """Makes an untrained decoder of counts give their means [M, Y] at the state 0: gradients
         alone would move the state away to do so, and learn nothing of it meanwhile."""
         if self.layers:
@@ -202,7 +202,7 @@ class LatentNetwork(FlatModule):
         self.dynamics = Dynamics(config, actions, dt, members)
         self.decoder = LatentDecoder(observations, config, members)
         if config.missing:
-            self.fill = Fill(members, observations, config.noise == "poisson")
+            self.fill = Imputer(members, observations, config.noise == "poisson")
         if sessions:
             self.session_map = SessionMap(members, sessions, config.latent)
         self.flatten()

@@ -1,5 +1,5 @@
-"""What a model has learned, as numbers one can read: the input matrix, the loadings, and the fixed
-points with the eigenvalues there, each with its uncertainty.
+"""Parameters of the learned system: the input matrix, the loadings, and the fixed points with their
+eigenvalues, each with its uncertainty.
 
 The models of an ensemble are fits to the same steps with other random weights (a Bayesian
 bootstrap), so that the deviation between them is a standard error. Everything is in the units
@@ -152,27 +152,25 @@ class Flow:
 
     def __init__(self, network: LatentNetwork, m: int, rest: np.ndarray) -> None:
         # a copy: Newton's steps end at the rounding of float32 otherwise
-        self.dynamics, self.members, self.m = (
-            deepcopy(network.dynamics).double(),
-            network.members,
-            m,
-        )
+        self.dynamics, self.members, self.m = deepcopy(network.dynamics), network.members, m
+        self.dynamics.double()
         with torch.no_grad():
             self.steady = self.dynamics.action_weight[m].cpu().numpy() @ rest  # [N, D]
 
-    def everywhere(self, z: np.ndarray) -> torch.Tensor:
+    def broadcast_states(self, z: np.ndarray) -> torch.Tensor:
         states = torch.from_numpy(z).to(self.dynamics.action_weight)
         return states.expand(self.members, self.dynamics.models, *z.shape).contiguous()
 
     @torch.no_grad()
     def velocity(self, z: np.ndarray) -> np.ndarray:
         """[N, n, D]"""
-        return self.dynamics.drift(self.everywhere(z))[self.m].cpu().numpy() + self.steady[:, None]
+        drift = self.dynamics.drift(self.broadcast_states(z))[self.m]
+        return drift.cpu().numpy() + self.steady[:, None]
 
     @torch.no_grad()
     def slope(self, z: np.ndarray) -> np.ndarray:
         """[N, n, D, D]"""
-        every = self.everywhere(z)
+        every = self.broadcast_states(z)
         still = every.new_zeros(*every.shape[:-1], self.dynamics.action_weight.shape[-1])
         step = self.dynamics.jacobian(every, still)[self.m].cpu().numpy()
         return (step - np.eye(z.shape[1])) / self.dynamics.dt
@@ -221,7 +219,7 @@ def fixed_points(
         slopes = np.stack([flow.slope(roots[n])[n, 0] for n in having])
         middle = flow.slope(root[None]).mean(0)[0]
         support = len(having) / len(roots)
-        points.append(described(root, model_points, middle, slopes, to, pace, support))
+        points.append(describe_point(root, model_points, middle, slopes, to, pace, support))
     return points
 
 
@@ -234,7 +232,7 @@ def distinct(z: np.ndarray) -> np.ndarray:
     return np.array(kept).reshape(-1, z.shape[1])
 
 
-def described(
+def describe_point(
     point: np.ndarray,
     points: np.ndarray,
     middle: np.ndarray,
@@ -245,9 +243,12 @@ def described(
 ) -> FixedPoint:
     """In the units outside; eigenvalues do not know coordinates."""
     into, back = to.matrix, np.linalg.pinv(to.matrix)
-    eigenvalues = ordered(np.linalg.eigvals(middle).astype(complex))
+    eigenvalues = sort_eigenvalues(np.linalg.eigvals(middle).astype(complex))
     models = np.stack(
-        [matched(np.linalg.eigvals(slope).astype(complex), eigenvalues) for slope in slopes]
+        [
+            match_eigenvalues(np.linalg.eigvals(slope).astype(complex), eigenvalues)
+            for slope in slopes
+        ]
     )
     return FixedPoint(
         estimate(to.to_true(points), to.to_true(point)),
@@ -259,12 +260,12 @@ def described(
     )
 
 
-def ordered(eigenvalues: np.ndarray) -> np.ndarray:
+def sort_eigenvalues(eigenvalues: np.ndarray) -> np.ndarray:
     """The largest real part first, and of a pair the one that turns to the left."""
     return eigenvalues[np.lexsort((-np.imag(eigenvalues), -np.round(np.real(eigenvalues), 9)))]
 
 
-def matched(eigenvalues: np.ndarray, to: np.ndarray) -> np.ndarray:
+def match_eigenvalues(eigenvalues: np.ndarray, to: np.ndarray) -> np.ndarray:
     """In the order of those that they are nearest to."""
     distance = np.abs(eigenvalues[:, None] - to)
     return eigenvalues[np.argsort(linear_sum_assignment(distance)[1])]
@@ -308,7 +309,7 @@ def fixed_point_words(point: FixedPoint) -> str:
     return f"{point.kind} at ({where}), eigenvalues in continuous time {inside}"
 
 
-def plain(numbers: Estimate) -> dict[str, Any]:
+def to_json(numbers: Estimate) -> dict[str, Any]:
     """For JSON: complex numbers as [real, imaginary], what is not known as None."""
 
     def listed(values: np.ndarray) -> Any:
@@ -340,9 +341,9 @@ def learned_row(agent: Any) -> list[dict[str, Any]]:
         if len(pushed.models) < 2:
             lines.append("how sure these are is not known of one model: agent.model.ensemble=5")
         fixed = [
-            {name: plain(getattr(one, name)) for name in ("point", "eigenvalues", "continuous")}
+            {name: to_json(getattr(one, name)) for name in ("point", "eigenvalues", "continuous")}
             | {"kind": one.kind, "support": one.support}
             for one in points
         ]
-        rows.append({"input_matrix": plain(pushed), "fixed_points": fixed, "words": lines})
+        rows.append({"input_matrix": to_json(pushed), "fixed_points": fixed, "words": lines})
     return rows

@@ -16,18 +16,22 @@ from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.recording import Recording, require_counts
-from tenfold.domains.dynamics.recording_source import recalled, source_of
+from tenfold.domains.dynamics.recording import (
+    Recording,
+    load_recording,
+    parse_recording_id,
+    require_counts,
+)
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.scalar import ScalarEnvironments
 
 
 def untrained(run: Run) -> ExplorerAgent:
-    """The agent of a run. Of one on recordings the file is not looked at, and a plan is none of its
-    business."""
+    """The agent of a run. Of a run on recordings the file is not read, and actions have no
+    bounds."""
     if not is_recording(run.env):
         return agent_in(run, make_members(run))
-    source = source_of(run.env)
+    source = parse_recording_id(run.env)
     if source.sessions and isinstance(run.agent, Explorer) and run.agent.model.decoder == "mlp":
         raise ConfigError(
             "agent.model.decoder",
@@ -85,7 +89,7 @@ def make_members(run: Run) -> Environments:
 
 
 def require_fit(run: Run, envs: Environments) -> None:
-    """Refuses settings that one of our systems has nothing for."""
+    """Refuses settings that do not fit one of the built-in systems."""
     config: Any = run.agent
     if not isinstance(envs, FieldEnvironments):
         return
@@ -159,10 +163,10 @@ class ExplorerLearner(ModelLearner):
             early, len(self.agent.last_obs[0]), self.agent.low, self.agent.high, self.agent.dt, (0,)
         )
         agent.observe(agent.last_obs, agent.begins)
-        agent.remember(agent.no_action() if agent.planning.idle else agent.planned())
+        agent.record_step(agent.no_action() if agent.planning.idle else agent.plan_action())
         if agent.refit_due(0):
             agent.observe(agent.last_obs, ~agent.begins)
-            agent.remember(agent.no_action())
+            agent.record_step(agent.no_action())
             agent.refit()
 
     def round(self, until: int | None = None) -> list[Episode]:
@@ -211,9 +215,9 @@ class RecordingLearner(ModelLearner):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run, untrained(run))
-        agent, config, recording = self.agent, self.config, recalled(run.env)
+        agent, config, recording = self.agent, self.config, load_recording(run.env)
         if config.model.noise == "poisson":
-            require_counts(Path(source_of(run.env).file), recording)
+            require_counts(Path(parse_recording_id(run.env).file), recording)
         if recording.missing and not config.model.missing:
             raise ConfigError(
                 "agent.model.missing",
@@ -227,7 +231,7 @@ class RecordingLearner(ModelLearner):
                 "agent.window",
                 f"= {config.window} is less than the {kept.steps:,} steps of the recordings.",
             )
-        put_into(agent, kept)
+        fill_window(agent, kept)
 
     @property
     def description(self) -> Description:
@@ -244,9 +248,9 @@ class RecordingLearner(ModelLearner):
         return []
 
 
-def put_into(agent: ExplorerAgent, kept: Recording) -> None:
+def fill_window(agent: ExplorerAgent, kept: Recording) -> None:
     """Recordings into the agent's window, and units from there."""
-    agent.bound(*reached(kept))
+    agent.bound(*action_range(kept))
     for y, a in kept.episodes:
         for t in range(len(y)):
             row, action = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
@@ -258,10 +262,10 @@ def put_into(agent: ExplorerAgent, kept: Recording) -> None:
             f"= {agent.config.length} is more than the {longest} steps that the longest episode "
             "has left for training: make it shorter.",
         )
-    agent.take_units(kept.steps)
+    agent.fit_units(kept.steps)
 
 
-def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+def action_range(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest of each action. One that is always the same could have been twice
     as large, or 0."""
     every = np.concatenate([a for _, a in recording.episodes])

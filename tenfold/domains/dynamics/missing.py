@@ -9,7 +9,7 @@ the factors of a factor analysis of the whole recording, found once by expectati
 the observed values only (Rubin and Thayer, 1982). Where the encoder is linear this is no
 approximation: E[z | x_seen] = E[E[z | x] | x_seen] is its output for the filled row. Flags for the
 missing values let it learn how certain it may be. Later rows are never used, so that a forecast
-knows nothing of what it predicts. No state is read from a row without any observation.
+does not depend on what it predicts. No state is read from a row without any observation.
 
 Readings of a gru. A fit takes errors of readings to be independent. Those of a gru are not: it
 reads an observation with those before it, so that readings follow the state late, and dynamics
@@ -47,23 +47,23 @@ UNSURE = 4.0
 LEAST_INFORMATION = 0.01  # about a state, of the usual observation's: with less it is no reading
 
 
-def unread(y: Any) -> Any:
+def all_missing(y: Any) -> Any:
     """Rows [..., Y] -> [...]: whether nothing was observed in them. Of arrays or tensors."""
     return torch.isnan(y).all(-1) if isinstance(y, torch.Tensor) else np.isnan(y).all(-1)
 
 
-def not_observed(missing: int, total: int) -> str:
+def missing_note(missing: int, total: int) -> str:
     """How many, for a person."""
     return f"{missing:,} of {total:,} values ({100 * missing / total:.1f} %) are not observed"
 
 
-def never_changes(rows: np.ndarray) -> bool:
+def is_constant(rows: np.ndarray) -> bool:
     """Whether every number of rows [..., Y] is always the same, where it was observed."""
     flat = rows.reshape(-1, rows.shape[-1])
     return not (np.fmax.reduce(flat, 0) > np.fmin.reduce(flat, 0)).any()
 
 
-def mean_seen(rows: np.ndarray) -> np.ndarray:
+def observed_mean(rows: np.ndarray) -> np.ndarray:
     """Over rows [M, n, Y], of what was observed: [M, Y]; 0 where nothing was."""
     gone = np.isnan(rows)
     if not gone.any():
@@ -82,7 +82,7 @@ class Factors(NamedTuple):
     noise: Any
 
 
-def fill_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+def impute_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Rows without a gap, with some, with nothing but gaps."""
     for members, rows, size, factors in ((1, 1, 1, 1), (2, 7, 5, 2), (1, 30, 12, 8)):
         x = rng.normal(size=(members, rows, size))
@@ -97,7 +97,7 @@ def fill_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         yield tuple(torch.from_numpy(part.astype(dtype)) for part in arrays)
 
 
-def filled_reference(x, mean, loading, noise):
+def impute_reference(x, mean, loading, noise):
     """Row by row: μ_m + S_mo·S_oo⁻¹·(x_o − μ_o) with the covariance S = Λ·Λᵀ + diag ψ."""
     result = x.clone()
     for m in range(len(x)):
@@ -110,8 +110,8 @@ def filled_reference(x, mean, loading, noise):
     return result
 
 
-@pair(filled_reference, fill_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"))
-def filled(
+@pair(impute_reference, impute_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"))
+def impute(
     x: torch.Tensor, mean: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
 ) -> torch.Tensor:
     """Rows [M, R, Y] with estimates by the observed values in place of NaN. By the factors: a
@@ -120,12 +120,12 @@ def filled(
     gone = torch.isnan(x)
     mean, loading, noise = (part.double() for part in (mean, loading, noise))
     away = torch.where(gone, 0.0, x.double() - mean.unsqueeze(1))
-    factors = expected(away, ~gone, loading, noise)[0]
+    factors = factor_posterior(away, ~gone, loading, noise)[0]
     expectation = mean.unsqueeze(1) + factors @ loading.mT
     return torch.where(gone, expectation.to(x), x)
 
 
-def expected(
+def factor_posterior(
     away: torch.Tensor, known: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean [M, R, Q] and precision [M, R, Q, Q] of the factors of rows less their mean, 0 where
@@ -139,7 +139,7 @@ def expected(
     return torch.linalg.solve(precision, right.unsqueeze(-1)).squeeze(-1), precision
 
 
-def factors_of(x: np.ndarray) -> Factors:
+def factor_analysis(x: np.ndarray) -> Factors:
     """Of rows [n, Y] with NaN where values are missing, for one member, without M in front."""
     x = x[:: -(-len(x) // MOST_ROWS)]
     observed = ~np.isnan(x)
@@ -160,7 +160,9 @@ def factors_of(x: np.ndarray) -> Factors:
         arrays = (away, observed, loading, noise)
         f, precision = (
             part[0].numpy()
-            for part in expected(*(torch.from_numpy(np.asarray(part))[None] for part in arrays))
+            for part in factor_posterior(
+                *(torch.from_numpy(np.asarray(part))[None] for part in arrays)
+            )
         )
         ones = np.concatenate((f, np.ones((rows, 1))), 1)
         second = ones[:, :, None] * ones[:, None]
@@ -181,7 +183,7 @@ def factors_of(x: np.ndarray) -> Factors:
     return Factors(mean, loading, noise)
 
 
-class Fill(nn.Module):
+class Imputer(nn.Module):
     """Observations as an encoder reads them, with estimates in place of missing values. Poisson
     counts are read as log(1 + y)."""
 
@@ -215,10 +217,10 @@ class Fill(nn.Module):
         if not gone.any():
             return y
         holes = torch.where(gone, torch.nan, y).flatten(1, -2)
-        return filled(holes, *self.factors).view_as(y)
+        return impute(holes, *self.factors).view_as(y)
 
 
-def log_likelihood_of_seen(
+def observed_log_likelihood(
     y: torch.Tensor,
     mean: torch.Tensor,
     raw_variance: torch.Tensor | None,
@@ -239,19 +241,19 @@ def log_likelihood_of_seen(
 # rows without observations
 
 
-def carried_on(rows: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    """Rows [n, …] with the last one that is there in place of those that are `gone` [n]; at the
-    start the first one."""
+def forward_fill(rows: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    """Rows [n, …] with the last valid one in place of those that are `gone` [n]; at the start the
+    first valid one."""
     if gone.all():
         return rows
     last = np.maximum.accumulate(np.where(gone, -1, np.arange(len(rows))))
     return rows[np.where(last < 0, int(np.argmin(gone)), last)]
 
 
-def surely_read(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def reliable_rows(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Which rows [n, Y] give a state to fit dynamics to, [n], by the variances [n, D] of what was
     read: those without a gap, and those that are about as sure as most are."""
-    gap, none = np.isnan(y).any(-1), unread(y)
+    gap, none = np.isnan(y).any(-1), all_missing(y)
     usual = np.median(variance[~none], 0) if not none.all() else variance.mean(0)
     return ~gap | (~none & (variance <= UNSURE * usual).all(-1))
 
@@ -260,7 +262,7 @@ def surely_read(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def read_alone(
+def single_observation_states(
     agent: "ExplorerAgent", member: int, rows: np.ndarray, z: np.ndarray
 ) -> np.ndarray | None:
     """Of the window's rows [n] that were read as z [n, D]: the same states [n, D] from each
@@ -271,13 +273,13 @@ def read_alone(
         return None
     y = agent.inner(agent.window.obs[:, rows])[member]
     y = torch.where(network.held_out, torch.nan, y).cpu().double().numpy()
-    return one_step(network.decoder, member, y, z)
+    return newton_step(network.decoder, member, y, z)
 
 
-def one_step(decoder: "LatentDecoder", member: int, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+def newton_step(decoder: "LatentDecoder", member: int, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """From readings z [n, D] to those of observations y [n, Y] alone, by a decoder without hidden
     layers."""
-    loading, mean, slope = linked(decoder, member, z)
+    loading, mean, slope = decoder_slopes(decoder, member, z)
     if decoder.raw_variance is None:
         variance = np.maximum(mean, np.finfo(np.float64).tiny)
     else:
@@ -295,7 +297,7 @@ def one_step(decoder: "LatentDecoder", member: int, y: np.ndarray, z: np.ndarray
     return states
 
 
-def linked(
+def decoder_slopes(
     decoder: "LatentDecoder", member: int, z: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The loading C [Y, D], and the means of observations [n, Y] at states z with their derivatives
@@ -318,21 +320,21 @@ def linked(
 # of several sessions
 
 
-def widened(y: np.ndarray, start: int, channels: int) -> np.ndarray:
+def embed_channels(y: np.ndarray, start: int, channels: int) -> np.ndarray:
     """A session's observations [..., Y] among those of all sessions, from channel `start` on."""
     wide = np.full((*y.shape[:-1], channels), np.nan)
     wide[..., start : start + y.shape[-1]] = y
     return wide
 
 
-def means_alone(x: np.ndarray) -> Factors:
+def means_only(x: np.ndarray) -> Factors:
     """Factors that give each channel's mean only: sessions have no row in common, by which one
     could be estimated from another."""
-    mean = mean_seen(x[None])[0]
+    mean = observed_mean(x[None])[0]
     return Factors(mean, np.zeros((len(mean), 1)), np.ones(len(mean)))
 
 
-def stacked_factors(x: np.ndarray, several: bool) -> Factors:
+def member_factors(x: np.ndarray, several: bool) -> Factors:
     """Of every member's rows [M, n, Y]; of several sessions means alone."""
-    factors = [means_alone(rows) if several else factors_of(rows) for rows in x]
+    factors = [means_only(rows) if several else factor_analysis(rows) for rows in x]
     return Factors(*(np.stack(part) for part in zip(*factors, strict=True)))

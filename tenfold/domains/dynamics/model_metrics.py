@@ -1,5 +1,4 @@
-"""How well a hidden system was identified, judged on recordings of random actions that no training
-saw (`validation`).
+"""Metrics of a model of a hidden system on validation recordings (`validation`).
 
 The field's error is taken on a grid, in true coordinates, and weighted by how often recordings pass
 there. Learned states are brought into true coordinates by the affine map that fits the recordings'

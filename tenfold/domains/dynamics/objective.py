@@ -28,6 +28,7 @@ from tenfold.domains.dynamics.gains import diagonal_gain, full_gain
 from tenfold.domains.dynamics.information import (
     CRITERIA,
     FeatureInformation,
+    PlannerState,
     random_known,
     weights_gain_reference,
 )
@@ -79,12 +80,14 @@ def novelty(target, predictor, sizes, z):
     return errors
 
 
-class Novelty:
-    """Targets and predictors [M, P] of M members, and the predictors' optimiser."""
+class Novelty(PlannerState):
+    """Targets and predictors [M, P] of M members, and the predictors' optimiser. A checkpoint has
+    no targets: they are drawn again from the seeds."""
+
+    arrays, counter = ("predictor", "mean", "square"), "steps"
+    depends_on = "members and latent"
 
     def __init__(self, seeds: list[int], size: int) -> None:
-        if size < 1:
-            raise ConfigError("latent", f"= {size} is no state to be new: it must be at least 1.")
         self.sizes = np.array([size, *HIDDEN, OUTPUTS])
         count = parameter_count(self.sizes)
         self.target, self.predictor = (self.drawn(seeds, count, start) for start in (0, count))
@@ -114,22 +117,6 @@ class Novelty:
         adam(torch.from_numpy(self.predictor), flat.grad, mean, square, self.steps, LR, EPS)
         return losses.detach().double().numpy()
 
-    def state(self) -> dict[str, np.ndarray]:
-        """The targets are drawn again from the seeds."""
-        moments = {"mean": self.mean, "square": self.square}
-        return {"predictor": self.predictor, **moments, "steps": np.array(self.steps)}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        if state["predictor"].shape != self.predictor.shape:
-            raise ConfigError(
-                "novelty",
-                f"was saved as {state['predictor'].shape} and is {self.predictor.shape} here.",
-            )
-        self.predictor, self.mean, self.square = (
-            state[k].copy() for k in ("predictor", "mean", "square")
-        )
-        self.steps = int(state["steps"])
-
 
 # the weighted sum
 
@@ -157,7 +144,7 @@ def objective_of(
     settings: Planner, size: int, models: int, novelty: Novelty | None = None
 ) -> Objective:
     """As the settings ask. `novelty` is needed where it has a weight; its arrays are not copied."""
-    policy, strange = settings.policy, novelty_weight(settings)
+    policy, new = settings.policy, novelty_weight(settings)
     information = settings.information_weight or float(policy == "active")
     disagreement = settings.disagreement_weight or float(policy == "disagreement")
     nearness = settings.goal_weight or float(policy == "goal")
@@ -173,15 +160,11 @@ def objective_of(
             "or its weights: disagreement needs models that can disagree: set model.ensemble to 2 "
             "or more.",
         )
-    if strange and novelty is None:
-        raise ConfigError(
-            "planner.policy", "or its weights: novelty needs the networks of `Novelty`."
-        )
     empty = np.zeros((0, 0), np.float32)
     return Objective(
         information,
         disagreement,
-        strange,
+        new,
         nearness,
         settings.action_cost,
         CRITERIA[settings.optimality],
@@ -202,11 +185,11 @@ def weighted_sum(
     """What paths are worth, [M, B], from their information [M, B], the states [M, N, B, H, D] that
     they lead to and their actions [M, B, H, A]."""
     members, _, samples, _, size = states.shape
-    place = np.broadcast_to(objective.goals, (members, size)).reshape(members, 1, 1, 1, size)
+    goals = np.broadcast_to(objective.goals, (members, size)).reshape(members, 1, 1, 1, size)
     worth_of_paths = (
         objective.information * gain
         + objective.disagreement * states.var(1).sum(-1).mean(-1)
-        - objective.goal * np.square(states - place).sum(-1).mean((1, 3))
+        - objective.goal * np.square(states - goals).sum(-1).mean((1, 3))
         - objective.cost * np.square(actions.astype(np.float64)).mean((2, 3))
     )
     for m in range(members if objective.novelty else 0):
@@ -315,7 +298,7 @@ def worth(objective, drift, known, start, actions):
 @kernel
 def add_disagreement(state, weight, total):
     """Adds weight · (mean over steps of Σ_d Var_n) of states [N, H + 1, D, B], whose first step is
-    given, to `found` [B]."""
+    given, to `total` [B]."""
     models, steps, size, samples = state.shape
     for t in range(1, steps):
         for d in range(size):

@@ -1,12 +1,10 @@
-"""Training on recordings, from the command line and from Python: `ten.fit("data.npz")`, and how
-many numbers the hidden state has: `latent="auto"`.
+"""Fits a model to recordings, `ten.fit("data.npz")`, and chooses the size of the hidden state,
+`latent="auto"`.
 
-A model of each size is trained on the same steps of a recording and predicts others, held back from
-it. These come from the steps that a run trains on, not from those that judge it. R² is the mean
-over 1 to 10 steps ahead, and over the pieces that are held back; the error of that mean comes from
-how the pieces differ. The smallest model within one standard error of the best one is taken
-(Breiman et al., Classification and Regression Trees, 1984): with too few numbers every piece is
-predicted worse, with too many little changes."""
+A model of each size is trained on the same steps and predicts held-out pieces of the steps that a
+run trains on, not those that judge it. R² is the mean over 1 to 10 steps ahead and over pieces; its
+standard error comes from how the pieces differ. The smallest model within one standard error of the
+best one is taken (Breiman et al., Classification and Regression Trees, 1984)."""
 
 import json
 import sys
@@ -14,8 +12,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
+from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,14 +26,25 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Callback
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.belief import forecasts
-from tenfold.domains.dynamics.clock import are_counts
 from tenfold.domains.dynamics.config import Explorer, LatentModel
-from tenfold.domains.dynamics.learner import make_agent, put_into
-from tenfold.domains.dynamics.missing import unread
-from tenfold.domains.dynamics.recording import Recording, pooled
-from tenfold.domains.dynamics.recording_source import fit_input, recorded, recording_id, source_of
-from tenfold.domains.dynamics.recording_table import Selection, listed
-from tenfold.runs.charts import Chart, Line
+from tenfold.domains.dynamics.learner import fill_window, make_agent
+from tenfold.domains.dynamics.missing import all_missing
+from tenfold.domains.dynamics.recording import (
+    Recording,
+    open_recording,
+    parse_recording_id,
+    pooled,
+    recording_id,
+)
+from tenfold.domains.dynamics.recording_checks import are_counts
+from tenfold.domains.dynamics.recording_formats import save_frame
+from tenfold.domains.dynamics.recording_table import (
+    EVERYTHING,
+    Selection,
+    is_frame,
+    list_names,
+    read_frame,
+)
 from tenfold.runs.storage import replace_file
 from tenfold.training.loop import Result, train
 
@@ -51,8 +61,19 @@ MOST_CENTRES = 1_000  # of a grid of radial basis functions, while sizes are tri
 SHARE, LEAST = 3, 1_000  # a trial takes a third of the run's steps, but at least so many
 HORIZON = 10  # steps ahead
 FEW = 3  # pieces, below which nothing can be said of an error
-FILE = "recording.json"  # in a run's folder: notes about the recording, and this search
+NOTES_FILE = "recording.json"  # in a run's folder: notes about the recording, and this search
 BAR = 40  # characters of the longest bar in the terminal
+
+
+class FitInput(NamedTuple):
+    """The files of a fit, which columns of them, what was left out when frames were written to
+    files, and the names of a run and in a sentence."""
+
+    paths: list[Path]
+    selection: Selection
+    left_out: tuple[str, ...]
+    name: str
+    label: str
 
 
 def fit(
@@ -76,31 +97,53 @@ def fit(
     columns, or what names of columns begin with; `bin` is the width in which spike times are
     counted. A list of several with `shared=True` is fitted by one dynamics, with readouts for each.
     `latent` is how many numbers the hidden state has; "auto" tries 1 to 6 on steps that are held
-    back, and takes the smallest that foretells as well as the best one."""
+    back, and takes the smallest that predicts as well as the best one."""
     step = None if dt is None else as_number(dt)
     width = 0.0 if bin is None else as_number(bin, "bin")
     if bin is not None and not 0 < width < np.inf:
         raise ConfigError("bin", f"= {show(bin)} is no width: give one above 0, such as 0.02.")
     selection = Selection(names_in(observations), names_in(actions), width)
     source = fit_input(file, shared, out, selection)
-    recordings = [recorded(path, step, source.selection) for path in source.paths]
-    left_out = [
-        *source.left_out,
-        *(name for one_recording in recordings for name in one_recording.left_out),
-    ]
+    sessions = [open_recording(path, step, source.selection) for path in source.paths]
+    recording = pooled(source.paths, sessions) if shared else sessions[0]
+    report_reading(source, sessions)
+    run = run_on(source, recording, sessions, settings or {})
+    size_search = None
+    if latent == "auto":
+        size_search = search(run, recording, quiet)
+        say(size_search.sentence)
+    if latent is not None:
+        assert isinstance(run.agent, Explorer)
+        model = run.agent.model
+        model = sized(model, size_search.chosen) if size_search else replace(model, latent=latent)
+        run = replace(run, agent=replace(run.agent, model=model))
+    notes = [note for session in sessions for note in session.notes]
+    callbacks = [KeepNotes(notes, size_search)] if notes or size_search else []
+    name = f"fit-{source.name}"
+    return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=callbacks)
+
+
+def report_reading(source: FitInput, sessions: Sequence[Recording]) -> None:
+    """Prints what was left out of the files, and their notes."""
+    left_out = [*source.left_out, *(name for session in sessions for name in session.left_out)]
     if left_out:
-        names = listed(list(dict.fromkeys(left_out)))
+        names = list_names(list(dict.fromkeys(left_out)))
         say(f"{source.label} also holds what is left out: {names}")
-    for path, one_recording in zip(source.paths, recordings, strict=True):
-        for note in one_recording.notes:
+    for path, session in zip(source.paths, sessions, strict=True):
+        for note in session.notes:
             say(f"{path}: {note}")
-    notes = [note for one_recording in recordings for note in one_recording.notes]
-    recording = pooled(source.paths, recordings) if shared else recordings[0]
-    agent = {"window": recording.steps}
+
+
+def run_on(
+    source: FitInput, recording: Recording, sessions: Sequence[Recording], settings: dict[str, Any]
+) -> Run:
+    """The run of a fit to these sessions, or to the only one; a doubt about its settings is
+    printed."""
+    agent: dict[str, Any] = {"window": recording.steps}
     agent |= {"model": {"missing": True}} if recording.missing else {}
-    base = merge(merge(SETTINGS, {"agent": agent}), settings or {})
-    sizes = tuple(one_recording.sizes[0] for one_recording in recordings) if shared else ()
-    ident = recording_id(source.paths, recording, source.selection, sizes)
+    base = merge(merge(SETTINGS, {"agent": agent}), settings)
+    channels = tuple(one.sizes[0] for one in sessions) if len(sessions) > 1 else ()
+    ident = recording_id(source.paths, recording, source.selection, channels)
     run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
@@ -111,17 +154,7 @@ def fit(
         )
     if doubt := unlike_counts(recording, run.agent.model.noise, base):
         say(f"{source.label}: {doubt}")
-    size_search = None
-    if latent == "auto":
-        size_search = search(run, recording, quiet)
-        say(size_search.sentence)
-    if latent is not None:
-        model = run.agent.model
-        model = sized(model, size_search.chosen) if size_search else replace(model, latent=latent)
-        run = replace(run, agent=replace(run.agent, model=model))
-    kept = [KeepNotes(notes, size_search)] if notes or size_search else []
-    name = f"fit-{source.name}"
-    return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
+    return run
 
 
 def say(sentence: str) -> None:
@@ -140,6 +173,34 @@ def as_number(value: object, what: str = "dt") -> float:
         meant = {"dt": "the time of a step, such as 0.05", "bin": "a width, such as 0.02"}[what]
         raise ConfigError(what, f"= {show(value)} is no number: give {meant}.")
     return float(value)
+
+
+def fit_input(recordings: Any, shared: bool, out: str | Path, selection: Selection) -> FitInput:
+    """Files as they are; a frame is written to one, so that a run can be resumed and judged."""
+    several = isinstance(recordings, list | tuple)
+    every = list(recordings) if several else [recordings]
+    if shared != (len(every) > 1):
+        raise UserError(
+            f"fit was given {len(every)} recordings {'with' if shared else 'without'} shared: "
+            "several are fitted by one dynamics with shared=True (--shared), and one alone without."
+        )
+    frames = [one for one in every if is_frame(one)]
+    other = next((one for one in every if not isinstance(one, str | PathLike)), None)
+    if other is not None and not frames:
+        raise UserError(
+            f"fit takes the path of a file, or a pandas frame, and not {type(other).__name__}: "
+            'save arrays by np.savez("mine.npz", observations=…, actions=…, dt=…).'
+        )
+    if not frames:
+        paths = [Path(one) for one in every]
+        name = paths[0].stem + (f"-and-{len(paths) - 1}-more" if several and shared else "")
+        return FitInput(paths, selection, (), name, str(paths[0]))
+    if len(frames) < len(every):
+        raise UserError("fit was given files and frames together: give one kind.")
+    tables = [read_frame(one, selection) for one in frames]
+    paths = [save_frame(one, Path(out).parent if out else Path("runs")) for one in tables]
+    left_out = tuple(name for one in tables for name in one.left_out)
+    return FitInput(paths, EVERYTHING, left_out, "frame", "the frame")
 
 
 def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) -> str:
@@ -240,9 +301,9 @@ def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -
     """R² of each piece y [E, T, Y] under actions a [E, T, A], mean over horizons, by a model that
     was trained on other steps."""
     bound = np.ones(kept.sizes[1], np.float32)
-    sessions = source_of(run.env).sessions
+    sessions = parse_recording_id(run.env).sessions
     agent = make_agent(run, kept.sizes[0], -bound, bound, kept.dt, sessions)
-    put_into(agent, kept)
+    fill_window(agent, kept)
     for step in range(1, steps + 1):
         agent.train_step()
         if agent.refit_due(step):
@@ -259,7 +320,7 @@ def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
     inside = inner[0].cpu().double().numpy()
     starts = y.shape[1] - ahead
     following = np.stack([inside[:, k : k + starts] for k in range(1, ahead + 1)], 2)
-    observed = ~np.isnan(following) & ~unread(inside[:, :starts])[:, :, None, None]
+    observed = ~np.isnan(following) & ~all_missing(inside[:, :starts])[:, :, None, None]
     known = np.where(observed, following, 0.0)
     mean = known.sum((0, 1, 2)) / np.maximum(observed.sum((0, 1, 2)), 1)
     error, spread = (
@@ -270,9 +331,6 @@ def piece_scores(agent: Any, y: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.nan_to_num(1 - error / usual, nan=-1e9, neginf=-1e9).mean(1)
 
 
-# kept with the run
-
-
 class KeepNotes(Callback):
     """Writes the notes about a recording into the run's folder, as soon as there is one."""
 
@@ -280,33 +338,4 @@ class KeepNotes(Callback):
         self.content = {"notes": list(notes), "latent": asdict(search) if search else None}
 
     def on_start(self, training: Any) -> None:
-        replace_file(Path(training.path) / FILE, json.dumps(self.content, indent=1).encode())
-
-
-def kept_notes(path: Path) -> tuple[list[str], LatentSearch | None]:
-    """The notes in a run's folder; nothing where the file does not exist or is damaged."""
-    try:
-        content = json.loads((path / FILE).read_text())
-        notes, latent = [str(note) for note in content["notes"]], content["latent"]
-        if latent is None:
-            return notes, None
-        r2, error = (tuple(map(float, latent[name])) for name in ("r2", "error"))
-        sizes = tuple(map(int, latent["tried"]))
-        if not len(sizes) == len(r2) == len(error) > 0:
-            return notes, None
-        whole = [int(latent[name]) for name in ("chosen", "steps", "pieces")]
-        return notes, LatentSearch(sizes, r2, error, *whole)
-    except (OSError, ValueError, KeyError, TypeError):
-        return [], None
-
-
-def search_chart(search: LatentSearch) -> Chart:
-    """R² over sizes with one standard error on each side."""
-    r2, error = np.array(search.r2), np.array(search.error)
-    line = Line(
-        "R² on pieces held back ± its error", search.tried, r2, (r2 - error, r2 + error), 0, "dots"
-    )
-    best = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
-    mark = Line("taken", [search.chosen], np.array([best]), None, 3, "dots")
-    axis = "numbers of the hidden state"
-    return Chart("R² over the size of the state", [line, mark], axis, small=True)
+        replace_file(Path(training.path) / NOTES_FILE, json.dumps(self.content, indent=1).encode())

@@ -147,7 +147,7 @@ def path(drift, m, n, start, actions, state, phi, slope):
     size, count = weight.shape
     horizon, controls, samples = actions.shape
     grid, narrow = drift.axis.size, np.float32(1 / drift.width**2)
-    rows = lifted(weight, drift.axis) if grid else weight
+    rows = drift_rows(weight, drift.axis) if grid else weight
     spread = np.empty((rows.shape[0], samples), np.float32)
     bells = np.empty((size, max(grid, 1), samples), np.float32)
     for d in range(size):
@@ -182,7 +182,7 @@ def path(drift, m, n, start, actions, state, phi, slope):
 
 
 @kernel
-def lifted(weight, axis):
+def drift_rows(weight, axis):
     """The rows W_d, then W_d·c_k for each d and k: one product with φ gives the drift and what its
     Jacobian needs."""
     size, count = weight.shape

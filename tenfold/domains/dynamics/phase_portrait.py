@@ -12,10 +12,10 @@ import numpy as np
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.learned import Estimate, FixedPoint, eigenvalue_words
-from tenfold.domains.dynamics.offline import kept_notes, search_chart
+from tenfold.domains.dynamics.offline import NOTES_FILE, LatentSearch
 from tenfold.domains.dynamics.validation import GRID, Recordings, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
-from tenfold.runs.file_schema import TEXT, WHOLE, Schema
+from tenfold.runs.file_schema import NUMBER, TEXT, WHOLE, Schema, filled, misfit, parsed
 from tenfold.runs.page import Section, charts, folded, grid, image, paragraph
 from tenfold.runs.storage import Arrays, read_arrays, write_arrays
 
@@ -26,6 +26,15 @@ PANELS = {"true": "true field", "learned": "learned field", "information": "info
 LONG = 12  # lines of a table: longer ones are folded
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 POINT = ("kind", "point", "eigenvalues in continuous time", "of steps", "models that have it")
+
+SEARCH: dict[str, Any] = {
+    "tried": filled(WHOLE),
+    "r2": filled(NUMBER),
+    "error": filled(NUMBER),
+    "chosen": WHOLE,
+    "steps": WHOLE,
+    "pieces": WHOLE,
+}
 
 
 # its arrays
@@ -92,7 +101,7 @@ def sections(path: Path, fits: list[dict[str, Any]], counted: str) -> list[Secti
         arrays, note = read_arrays(path / FILE, schema=NOTE)
         if drawable(arrays):
             body += image(draw_fields(arrays, note), "true and learned field")
-        numbers = learned_section(note.get("learned", []), whose_member(note))
+        numbers = learned_section(note.get("learned", []), member_prefix(note))
     if fits:
         body += charts(fit_charts(fits, counted))
     portrait = [Section("What was identified", body)] if body else []
@@ -151,7 +160,7 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
             xlabel="z₁",
             ylabel="z₂",
         )
-    title = f"{whose_member(note)}{where('true' in arrays)}"
+    title = f"{member_prefix(note)}{coordinates_label('true' in arrays)}"
     figure.suptitle(title, fontsize=10)
     add_legend(figure, *every)
     return as_png(figure)
@@ -182,13 +191,13 @@ def draw_visited(axes: Any, name: str, visited: np.ndarray) -> None:
     axes.plot([], [], ".", color=colour, markeredgecolor="0.5", markersize=6, label=label)
 
 
-def whose_member(note: dict[str, Any]) -> str:
+def member_prefix(note: dict[str, Any]) -> str:
     """A prefix for results of the first of several members."""
     several = note.get("members", 1) > 1
     return f"seed {note.get('seed', 0)}, the first of {note['members']}: " if several else ""
 
 
-def where(true: bool) -> str:
+def coordinates_label(true: bool) -> str:
     return "in true coordinates" if true else "in the model's own coordinates"
 
 
@@ -233,6 +242,36 @@ def spike_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
     return [Chart("bits per spike (0: mean rates)", lines, counted, small=True)]
 
 
+def kept_notes(path: Path) -> tuple[list[str], LatentSearch | None]:
+    """The notes in a run's folder; nothing where the file does not exist or is damaged."""
+    try:
+        content = parsed((path / NOTES_FILE).read_text())
+    except (OSError, ValueError):
+        return [], None
+    if misfit(content, {"notes": [TEXT]}):
+        return [], None
+    notes, latent = content["notes"], content.get("latent")
+    lists = ("tried", "r2", "error")
+    if misfit(latent, SEARCH) or len({len(latent[name]) for name in lists}) > 1:
+        return notes, None
+    sizes, r2, error = (tuple(latent[name]) for name in lists)
+    return notes, LatentSearch(
+        sizes, r2, error, latent["chosen"], latent["steps"], latent["pieces"]
+    )
+
+
+def search_chart(search: LatentSearch) -> Chart:
+    """R² over sizes with one standard error on each side."""
+    r2, error = np.array(search.r2), np.array(search.error)
+    line = Line(
+        "R² on pieces held back ± its error", search.tried, r2, (r2 - error, r2 + error), 0, "dots"
+    )
+    best = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
+    mark = Line("taken", [search.chosen], np.array([best]), None, 3, "dots")
+    axis = "numbers of the hidden state"
+    return Chart("R² over the size of the state", [line, mark], axis, small=True)
+
+
 # what was learned, as tables
 
 
@@ -247,16 +286,16 @@ def learned_tables(agent: ExplorerAgent) -> list[dict[str, Any]]:
         return answer[0] if agent.members > 1 else answer
 
     points = [point_line(point) for point in first(agent.fixed_points(true))]
-    title = f"Fixed points without action, {where(true)}"
+    title = f"Fixed points without action, {coordinates_label(true)}"
     tables = [table(title, POINT, points)] if points else []
     pushed = first(agent.input_matrix(true))
     if pushed.mean.size:
-        title = f"Input matrix: what a unit of each action adds to dz/dt, {where(true)}"
+        title = f"Input matrix: what a unit of each action adds to dz/dt, {coordinates_label(true)}"
         tables.append(matrix(title, "z", "a", pushed))
     if agent.online.decoder.layers:  # else the state is what is observed
         rows = agent.window.obs[0, agent.window.rows()]
         rows = rows[~np.isnan(rows).any(-1)]
-        title = f"Loadings: how each channel follows the state, {where(False)}"
+        title = f"Loadings: how each channel follows the state, {coordinates_label(False)}"
         with contextlib.suppress(UserError):  # a decoder that has none
             loadings = first(agent.loadings(rows if len(rows) else None))
             tables.append(matrix(title, "y", "z", loadings))

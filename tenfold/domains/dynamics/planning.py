@@ -112,7 +112,7 @@ class Planning:
 
     @property
     def informed(self) -> bool:
-        """Whether information counts."""
+        """Whether the objective has information in it."""
         return not self.idle and self.objective.information > 0
 
     def plan(self, z: np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ class Planning:
             return score_of(self.objective, drift_of(self.dynamics), self.information, z)
         return partial(network_worth, self.objective, self.dynamics, self.information.known(), z)
 
-    def aim(self, maps: list[Alignment]) -> None:
+    def set_goals(self, maps: list[Alignment]) -> None:
         """The goal of the settings, which is in the coordinates that these lead to, of each
         member."""
         if not self.idle and self.objective.goal:
@@ -152,7 +152,7 @@ class Planning:
             self.information.recount(drift_of(self.dynamics), z)
 
     def train(self, z: np.ndarray) -> None:
-        """Novelty learns that these states [M, D] are not new."""
+        """Trains the novelty networks on visited states [M, D]."""
         if self.novelty:
             self.novelty.train(z[:, None])
 

@@ -10,11 +10,11 @@ derivative of a prediction is the regressor filtered by share and slope of the s
 
     S_t = J_t·M_t + ∂(B·x)/∂(B, E),    M_{t+1} = E·S_t − ∂E·s_t,    J_t = I + W·φ'(b_t)
 
-(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10). A reading that
-was not observed leaves the prediction as the belief, and its step counts nothing. An episode begins
-with the prediction m, the mean of first readings. Surprises of first readings are larger than later
-ones, and so are, for some steps, those of the readings after them: less of them is error. So the
-share is E·diag(c) with the factor c [T + 1, D] of each reading; c = 0 believes a first reading.
+(recursive prediction errors; Ljung, System Identification, 1999, chapters 7 and 10). An episode
+begins with the prediction m, the mean of first readings. Surprises of first readings are larger
+than later ones, and so are, for some steps, those of the readings after them: less of them is
+error. So the share is E·diag(c) with the factor c [T + 1, D] of each reading; c = 0 believes a
+first reading.
 """
 
 import math
@@ -26,6 +26,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.domains.dynamics.dynamics import rbf_features
 
 LEAST = 1e-12  # of a surprise's variance
 LEAST_SHARE = 1e-3  # of a surprise: below, readings hardly err
@@ -33,16 +34,15 @@ SETTLES = 100  # readings after which a share is the steady one
 FIRST_PRIOR = 4  # first readings that are added, as far apart as all readings are
 
 
-def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """One step, one number of state, no actions, a grid or none, breaks, unseen readings, and a
-    derivative that is carried in."""
+def filter_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """One step, one number of state, no actions, a grid or none, breaks, and a derivative that is
+    carried in."""
     for rows, size, grid, actions in ((1, 1, 3, 1), (2, 2, 0, 2), (9, 1, 0, 0), (25, 3, 2, 1)):
         features = grid**size if grid else size + 1
         count = size * (features + actions) + size * size
         yield (
             rng.normal(size=(rows + 1, size)),
             rng.normal(size=(rows, actions)),
-            rng.random(rows) < 0.8,
             rng.random(rows) < 0.8,
             0.1 * rng.normal(size=(size, features + actions)),
             0.5 * np.eye(size) + 0.1 * rng.normal(size=(size, size)),
@@ -54,8 +54,8 @@ def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         )
 
 
-def filtered_reference(
-    z, a, whole, observed, coefficients, gain, axis, width, scale, middle, carried
+def filter_sensitivities_reference(
+    z, a, whole, coefficients, gain, axis, width, scale, middle, carried
 ):
     """The recursion as it is written, differentiated by autograd."""
     z, a, scale, middle, carried = (
@@ -65,13 +65,7 @@ def filtered_reference(
     centres = torch.from_numpy(np.array(axis))
 
     def features(b: torch.Tensor) -> torch.Tensor:
-        if not len(axis):
-            return torch.cat((b, b.new_ones(1)))
-        bells = torch.exp(-(((b[:, None] - centres) / width) ** 2) / 2)
-        product = bells[0]
-        for along in bells[1:]:
-            product = (product[:, None] * along).flatten()
-        return product
+        return rbf_features(b, centres, width) if len(axis) else torch.cat((b, b.new_ones(1)))
 
     def run(theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         weights = theta[: coefficients.size].view(coefficients.shape)
@@ -81,9 +75,8 @@ def filtered_reference(
         for t in range(len(a)):
             predicted.append(belief[t] + weights @ torch.cat((features(belief[t]), a[t])))
             surprise.append(z[t + 1] - predicted[t])
-            known = z[t + 1] - share @ (scale[t + 1] * surprise[t]) if observed[t] else predicted[t]
-            first = z[t + 1] - share @ (scale[t + 1] * (z[t + 1] - middle))
-            belief.append(known if whole[t] else first)
+            error = surprise[t] if whole[t] else z[t + 1] - middle
+            belief.append(z[t + 1] - share @ (scale[t + 1] * error))
         return torch.stack(belief), torch.stack(surprise), torch.stack(predicted)
 
     belief, surprise, _ = run(now)
@@ -135,15 +128,26 @@ def step_slope(b, axis, width, coefficients, x, slope):
                 slope[d, c] += coefficients[d, p] * steep
 
 
-@pair(filtered_reference, filtered_examples, rtol=1e-8, atol=1e-9)
 @kernel
-def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, middle, carried):
+def innovation_of(reading, b, a, coefficients, axis, width, bells, x, surprise):
+    """What a reading has more than was predicted from the belief b under the action a, into
+    `surprise` [D]; features and action into x."""
+    x[features_at(b, axis, width, bells, x) :] = a
+    for d in range(len(b)):
+        moved = 0.0
+        for p in range(len(x)):
+            moved += coefficients[d, p] * x[p]
+        surprise[d] = reading[d] - b[d] - moved
+
+
+@pair(filter_sensitivities_reference, filter_examples, rtol=1e-8, atol=1e-9)
+@kernel
+def filter_sensitivities(z, a, whole, coefficients, gain, axis, width, scale, middle, carried):
     """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
     derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
     is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
-    Where a step is not `whole` [T] an episode begins with its reading; `observed` [T]: whether the
-    reading after the step was. `scale` [T + 1, D] are the factors of the gain, `middle` [D] is the
-    prediction of an episode's first reading."""
+    Where a step is not `whole` [T] an episode begins with its reading. `scale` [T + 1, D] are the
+    factors of the gain, `middle` [D] is the prediction of an episode's first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     first, count = size * inputs, size * inputs + size * size
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
@@ -152,14 +156,9 @@ def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
     belief[0] = carried[:, 0]
     before = carried[:, 1:].copy()
     for t in range(steps):
-        features_end = features_at(belief[t], axis, width, bells, x)
-        x[features_end:] = a[t]
+        innovation_of(z[t + 1], belief[t], a[t], coefficients, axis, width, bells, x, surprise[t])
         step_slope(belief[t], axis, width, coefficients, x, jacobian)
         for d in range(size):
-            moved = 0.0
-            for p in range(inputs):
-                moved += coefficients[d, p] * x[p]
-            surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
             for c in range(size):
                 for k in range(count):
                     slope[t, d, k] += jacobian[d, c] * before[c, k]
@@ -173,9 +172,6 @@ def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
                     away = scale[t + 1, c] * (z[t + 1, c] - middle[c])
                     belief[t + 1, d] -= gain[d, c] * away
                     before[d, first + d * size + c] -= away
-        elif not observed[t]:
-            before[:] = slope[t]
-            belief[t + 1] = z[t + 1] - surprise[t]
         else:
             before[:] = 0.0
             for d in range(size):
@@ -195,7 +191,8 @@ def filtered(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
 def first_belief(
     z: np.ndarray, gain: np.ndarray, scale: np.ndarray, middle: np.ndarray, coefficients: int
 ) -> np.ndarray:
-    """After the first reading z [D] of all, beside its derivative: as `filtered` carries it on."""
+    """The belief after the first reading z [D] of all beside its derivative, as
+    `filter_sensitivities` takes it."""
     size = len(z)
     start = np.zeros((size, 1 + coefficients + size * size))
     away = scale * (z - middle)
@@ -206,21 +203,21 @@ def first_belief(
     return start
 
 
-def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for *arguments, _carried in filtered_examples(rng, dtype):
+def filter_states_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for *arguments, _carried in filter_examples(rng, dtype):
         yield tuple(arguments)
 
 
-def followed_reference(z, a, whole, observed, coefficients, gain, axis, width, scale, middle):
-    """`filtered` without its derivatives, from the first reading."""
+def filter_states_reference(z, a, whole, coefficients, gain, axis, width, scale, middle):
+    """`filter_sensitivities` without its derivatives, from the first reading."""
     start = first_belief(z[0], gain, scale[0], middle, coefficients.size)
-    arguments = z, a, whole, observed, coefficients, gain, axis, width, scale, middle, start
-    return filtered_reference(*arguments)[:2]
+    arguments = z, a, whole, coefficients, gain, axis, width, scale, middle, start
+    return filter_sensitivities_reference(*arguments)[:2]
 
 
-@pair(followed_reference, followed_examples, rtol=1e-9, atol=1e-12)
+@pair(filter_states_reference, filter_states_examples, rtol=1e-9, atol=1e-12)
 @kernel
-def followed(z, a, whole, observed, coefficients, gain, axis, width, scale, middle):
+def filter_states(z, a, whole, coefficients, gain, axis, width, scale, middle):
     """Beliefs [T + 1, D] and surprises [T, D] alone, from the first reading."""
     steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
     belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
@@ -230,18 +227,9 @@ def followed(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
         for c in range(size):
             belief[0, d] -= gain[d, c] * scale[0, c] * (z[0, c] - middle[c])
     for t in range(steps):
-        features_end = features_at(belief[t], axis, width, bells, x)
-        x[features_end:] = a[t]
-        for d in range(size):
-            moved = 0.0
-            for p in range(inputs):
-                moved += coefficients[d, p] * x[p]
-            surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
+        innovation_of(z[t + 1], belief[t], a[t], coefficients, axis, width, bells, x, surprise[t])
         for d in range(size):
             belief[t + 1, d] = z[t + 1, d]
-            if whole[t] and not observed[t]:
-                belief[t + 1, d] -= surprise[t, d]
-                continue
             for c in range(size):
                 off = surprise[t, c] if whole[t] else z[t + 1, c] - middle[c]
                 belief[t + 1, d] -= gain[d, c] * scale[t + 1, c] * off
@@ -253,15 +241,14 @@ def followed(z, a, whole, observed, coefficients, gain, axis, width, scale, midd
 
 class Record(NamedTuple):
     """What is fitted to: consecutive readings z [T + 1, D] and actions a [T, A]; `whole` [T] is
-    False where the next reading belongs to another episode, `observed` [T] where it is missing; the
-    grid's axis (empty for linear dynamics) and width; the factors `scale` [T + 1, D] of the gain at
-    each reading and the prediction `middle` [D] of first readings; and the variance that a surprise
-    is expected to have."""
+    False where the next reading belongs to another episode; the grid's axis (empty for linear
+    dynamics) and width; the factors `scale` [T + 1, D] of the gain at each reading and the
+    prediction `middle` [D] of first readings; and the variance that a surprise is expected to
+    have."""
 
     z: np.ndarray
     a: np.ndarray
     whole: np.ndarray
-    observed: np.ndarray
     axis: np.ndarray
     width: float
     scale: np.ndarray
@@ -269,24 +256,23 @@ class Record(NamedTuple):
     noise: float = 0.0
 
     @property
-    def counted(self) -> np.ndarray:
-        """Which steps have an error of prediction, [T]."""
-        return self.whole & self.observed
-
-    @property
     def filter(self) -> tuple[Any, ...]:
-        """What `filtered` and `followed` take behind coefficients and gain."""
+        """What `filter_sensitivities` and `filter_states` take behind coefficients and gain."""
         return self.axis, self.width, self.scale, self.middle
+
+    def follow(self, coefficients: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Beliefs [T + 1, D] and surprises [T, D]."""
+        return filter_states(self.z, self.a, self.whole, coefficients, gain, *self.filter)
 
 
 def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
     """Of the surprises [T, D] of steps that count, as if `rows` more had the variance expected."""
-    counted = surprise[record.counted]
+    counted = surprise[record.whole]
     expected = rows * max(record.noise, LEAST) * np.eye(counted.shape[1])
     return (counted.T @ counted + expected) / (len(counted) + rows)
 
 
-def begin_steps(whole: np.ndarray) -> np.ndarray:
+def episode_ages(whole: np.ndarray) -> np.ndarray:
     """How many readings of its episode came before each one, [T + 1]."""
     rows = np.arange(len(whole) + 1)
     begins = np.concatenate(([True], ~whole))
@@ -307,9 +293,9 @@ def with_first_shares(record: Record, gain: np.ndarray, surprise: np.ndarray) ->
     the gain is near 1, and go along with the steps from there: trials of 40 steps of a rotation
     behind counts faded half as fast again as the true one.
     """
-    age, z = begin_steps(record.whole), record.z
+    age, z = episode_ages(record.whole), record.z
     usual, spread = z.mean(0), z.var(0)
-    first = z[:-1][(age[:-1] == 0) & record.counted]
+    first = z[:-1][(age[:-1] == 0) & record.whole]
     rows = len(first) + FIRST_PRIOR
     middle = (first.sum(0) + FIRST_PRIOR * usual) / rows
     spread = spread + np.square(usual - middle)

@@ -1,32 +1,32 @@
-"""A user's own recordings: observations, actions and the time of a step, checked, divided into
-steps that train and steps that are held back, and several sessions pooled.
-
-NaN in an observation means that it was not observed. A recording that cannot be trained on is
-refused: a missing action or time, an infinite number, episodes whose parts do not fit.
-"""
+"""Recordings: episodes of observations and actions, divided into steps that train and steps that
+are held back; and the recording that a run remembers in the id of its environment."""
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.clock import RecordedClock, clock_of, growing, on_clock
-from tenfold.domains.dynamics.missing import never_changes, not_observed, widened
+from tenfold.domains.dynamics import RECORDING, is_recording
+from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.missing import embed_channels, is_constant
+from tenfold.domains.dynamics.recording_checks import SAME, Episode, check_recording, require_none
 from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
-from tenfold.domains.dynamics.recording_table import EVERYTHING, EpisodeArrays, Selection
+from tenfold.domains.dynamics.recording_table import EVERYTHING, Selection
+from tenfold.envs.arguments import split_name
+from tenfold.runs.checkpoint import Checkpoints, nested_state
+from tenfold.runs.folder import RunFolder, is_run
+from tenfold.training.learners import load
 
 # steps of a piece that is held back; the least lets ARX read two steps and look ten ahead
 VALIDATION_LENGTH, LEAST = 20, 12
 SHARE, SLACK = 0.1, 0.05  # of all steps, held back; a little more or less is as good
-SAME = 1e-6  # how far, as a share, two values of dt may differ
 DIGEST = "sha256f64-"
-MOST = 1e18  # a number whose square, and sums of such, float32 still holds
-
-Episode = tuple[np.ndarray, np.ndarray]
+NO_ID = "start it with `tenfold fit FILE`."
 
 
 class Division(NamedTuple):
@@ -93,7 +93,6 @@ class Recording:
     def divided(self) -> Division:
         """About a tenth, in pieces of one length, is cut from the ends of episodes all over the
         recording; no sequence crosses a cut. Every other piece judges."""
-        # of one row nothing is known of what follows
         episodes = [episode for episode in self.episodes if len(episode[0]) > 1]
         lengths = [len(y) for y, _ in episodes]
         if not lengths:
@@ -102,14 +101,14 @@ class Recording:
                 "dynamics are learned from rows that follow each other: rows of one recording "
                 "are one episode."
             )
-        pieces = range(min(VALIDATION_LENGTH, max(lengths)), LEAST - 1, -1)
-        counts = {piece: pieces_taken(lengths, piece) for piece in pieces}
+        tried = range(min(VALIDATION_LENGTH, max(lengths)), LEAST - 1, -1)
+        counts = {piece: held_out_pieces(lengths, piece) for piece in tried}
         off = {
             piece: max(abs(sum(count) * piece / sum(lengths) - SHARE) - SLACK, 0)
             for piece, count in counts.items()
         }
         # long, but two of them
-        piece = min(pieces, key=lambda piece: (off[piece], sum(counts[piece]) < 2), default=0)
+        piece = min(tried, key=lambda piece: (off[piece], sum(counts[piece]) < 2), default=0)
         count = counts.get(piece, [0] * len(lengths))
         cuts = [length - n * piece for length, n in zip(lengths, count, strict=True)]
         kept = [(y[:cut], a[:cut]) for (y, a), cut in zip(episodes, cuts, strict=True) if cut > 1]
@@ -128,7 +127,7 @@ class Recording:
         train = Recording(tuple(kept), self.dt)
         division = Division(train, choosing, judging if len(y) > 1 else choosing)
         for rows, _ in division[1:]:
-            if never_changes(rows):
+            if is_constant(rows):
                 raise UserError(
                     "The observations never change in the steps that are held back for "
                     "validation, and nothing can be judged by these: give longer recordings."
@@ -136,7 +135,7 @@ class Recording:
         return division
 
 
-def pieces_taken(lengths: list[int], piece: int) -> list[int]:
+def held_out_pieces(lengths: list[int], piece: int) -> list[int]:
     """How many pieces of each episode are held back so that a share of all steps is: its own share
     as far as that goes, but of an episode of several pieces half at most; what short ones lack the
     long ones give, the last first."""
@@ -153,7 +152,12 @@ def pieces_taken(lengths: list[int], piece: int) -> list[int]:
     return counts
 
 
-# reading
+def require_counts(path: Path, recording: Recording) -> None:
+    """Poisson noise is of counts."""
+    sentence = "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use "
+    for episode, (y, _) in enumerate(recording.episodes):
+        wrong = (y < 0) | (~np.isnan(y) & (y != np.round(y)))
+        require_none(f"{path}: observations, episode {episode}", y, wrong, f"{sentence}gaussian")
 
 
 def read_recording(
@@ -167,134 +171,11 @@ def read_recording(
     if not path.is_file():
         raise UserError(f"{path} is not there: give {KNOWN}.")
     try:
-        episodes = read_parts(path, selection)
+        arrays = read_parts(path, selection)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    return checked(path, episodes, dt)
-
-
-def checked(path: Path, arrays: EpisodeArrays, dt: float | None = None) -> Recording:
-    """The recording of a file's episodes; refuses parts that do not fit, numbers that are not
-    finite and observations that never change, and puts rows on a regular clock."""
-    y, a = arrays.y, arrays.a
-    lengths = [len(rows) for rows in y]
-    if lengths != [len(rows) for rows in a]:
-        raise UserError(
-            f"{path}: {len(y)} episodes of {lengths[:5]} observations and "
-            f"{len(a)} of {[len(rows) for rows in a][:5]} actions do not fit together: every "
-            "observation needs the action that follows it."
-        )
-    if not any(lengths):
-        raise UserError(f"{path} has no rows.")
-    if not y[0].shape[1]:
-        raise UserError(f"{path}: its observations have no numbers.")
-    for what, episodes in (("observations", y), ("actions", a)):
-        for episode, rows in enumerate(episodes):
-            wrong = np.isinf(rows) if what == "observations" else ~np.isfinite(rows)
-            at = f"{path}: {what}, episode {episode}"
-            require_none(at, rows, wrong, "is missing or not finite; fill it in or cut there")
-            large = f"is beyond ±{MOST:g}; give it in another unit"
-            require_none(at, rows, np.abs(rows) > MOST, large)
-    pairs = tuple((y.astype(np.float64), a.astype(np.float64)) for y, a in zip(y, a, strict=True))
-    every = np.concatenate([rows for rows, _ in pairs])
-    if np.isnan(every).all():
-        raise UserError(f"{path}: none of its observations was observed: all of them are NaN.")
-    if never_changes(every):
-        raise UserError(
-            f"{path}: none of its observations ever changes, and there is nothing to learn from."
-        )
-    never = np.isnan(every).all(0)
-    if never.any():
-        raise UserError(
-            f"{path}: observations, number {int(np.argmax(never))} is never observed: leave it out."
-        )
-    clock = None
-    if arrays.time is not None:
-        growing(path, arrays.time, lengths)
-        clock = clock_of(path, arrays.time, SAME)
-    step, notes = step_time(path, arrays, dt, clock), ()
-    if clock is not None and arrays.time is not None:
-        pairs, notes = on_clock(pairs, arrays.time, clock._replace(dt=step))
-    # rows after the last observation, as shorter trials are padded, have nothing to learn from
-    kept = []
-    for rows, actions in pairs:
-        observed = np.flatnonzero(~np.isnan(rows).all(1))
-        if len(observed):
-            kept.append((rows[: observed[-1] + 1], actions[: observed[-1] + 1]))
-    if cut := sum(len(rows) for rows, _ in pairs) - sum(len(rows) for rows, _ in kept):
-        are = "row is" if cut == 1 else "rows are"
-        notes = (f"{cut:,} {are} left out behind the last observation of an episode", *notes)
-    notes = (*notes, *uninformative(kept))
-    recording = Recording(tuple(kept), step, arrays.left_out, notes)
-    if not recording.missing:
-        return recording
-    total = recording.steps * recording.sizes[0]
-    return replace(recording, notes=(not_observed(recording.missing, total), *notes))
-
-
-def uninformative(episodes: list[Episode]) -> list[str]:
-    """Notes about episodes of one row, and channels that never change."""
-    notes, single = [], sum(len(rows) == 1 for rows, _ in episodes)
-    if single:
-        are = "episode has one row and is" if single == 1 else "episodes have one row and are"
-        notes.append(f"{single:,} {are} not trained on, since nothing follows it")
-    every = np.concatenate([rows for rows, _ in episodes])
-    least, most = np.fmin.reduce(every, 0), np.fmax.reduce(every, 0)
-    still = np.flatnonzero(least == most)
-    if len(still):
-        value = f"({least[still[0]]:g} in every row)"
-        which = f"observations, number {still[0]}, never changes {value}"
-        if len(still) > 1:
-            which = f"{len(still):,} of {len(least):,} observations never change, such as number "
-            which += f"{still[0]} {value}"
-        notes.append(f"{which}; the model keeps what never changes, and learns nothing from it")
-    return notes
-
-
-def require_none(at: str, rows: np.ndarray, wrong: np.ndarray, sentence: str) -> None:
-    """Raises for the first value of an episode that is `wrong`."""
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
-        raise UserError(f"{at}, row {row}, number {column} ({rows[row, column]:g}) {sentence}.")
-
-
-def require_counts(path: Path, recording: Recording) -> None:
-    """Poisson noise is of counts."""
-    sentence = "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use "
-    for episode, (y, _) in enumerate(recording.episodes):
-        wrong = (y < 0) | (~np.isnan(y) & (y != np.round(y)))
-        require_none(f"{path}: observations, episode {episode}", y, wrong, f"{sentence}gaussian")
-
-
-def step_time(
-    path: Path, arrays: EpisodeArrays, user_dt: float | None, clock: RecordedClock | None
-) -> float:
-    """The time of a step: file, time column and user must agree."""
-    named = {"its dt": arrays.dt, "--dt": user_dt}
-    for what, dt in named.items():
-        if dt is not None and not 0 < dt < np.inf:
-            raise UserError(
-                f"{path} does not say a dt above 0, but {what} is {dt:g}: put it right."
-            )
-    if clock is not None:
-        named["its time"] = clock.dt
-    values = [(what, dt) for what, dt in named.items() if dt is not None]
-    if not values:
-        raise UserError(
-            f"{path} does not say a dt above 0: put dt or time into the file, or give --dt."
-        )
-    name, first = values[0]
-    for what, dt in values[1:]:
-        slack = clock.slack if clock and what == "its time" else SAME
-        if abs(dt - first) > slack * first:
-            raise UserError(
-                f"{path}: {name} says {first:.9g} for a step and {what} {dt:.9g}: leave "
-                "one out, or put it right."
-            )
-    return first
-
-
-# several sessions
+    episodes, step, notes = check_recording(path, arrays, dt)
+    return Recording(episodes, step, arrays.left_out, notes)
 
 
 def pooled(paths: Sequence[Path], recordings: Sequence[Recording]) -> Recording:
@@ -302,10 +183,9 @@ def pooled(paths: Sequence[Path], recordings: Sequence[Recording]) -> Recording:
     side by side, and in each episode NaN (not observed) in those of other sessions.
 
     An encoder's first layer and a decoder's last layer then have weights for each session, and all
-    between them, the dynamics above all, is shared. The encoder reads a channel of another session
-    as its mean and gets a flag that it is missing, which makes a bias for each session.
+    between them, the dynamics above all, is shared.
     """
-    first, (_, actions) = recordings[0], recordings[0].sizes
+    first, actions = recordings[0], recordings[0].sizes[1]
     for path, other in zip(paths, recordings, strict=True):
         if other.sizes[1] != actions:
             raise UserError(
@@ -320,8 +200,150 @@ def pooled(paths: Sequence[Path], recordings: Sequence[Recording]) -> Recording:
     sizes = [other.sizes[0] for other in recordings]
     ends = np.cumsum(sizes)
     episodes = tuple(
-        (widened(y, end - size, sum(sizes)), a)
+        (embed_channels(y, end - size, sum(sizes)), a)
         for one, size, end in zip(recordings, sizes, ends.tolist(), strict=True)
         for y, a in one.episodes
     )
     return Recording(episodes, first.dt)
+
+
+# the recording of a run
+
+
+class RecordingSource(NamedTuple):
+    """Where a run's recording is, and what the run knows about it."""
+
+    file: str
+    observations: int
+    actions: int
+    dt: float
+    digest: str
+    selection: Selection
+    sessions: tuple[int, ...] = ()  # channels of each of several
+
+    @property
+    def paths(self) -> list[Path]:
+        if not self.sessions:
+            return [Path(self.file)]
+        return [Path(unquote(path)) for path in self.file.split("+")]
+
+
+def parse_recording_id(name: str) -> RecordingSource:
+    """From the id of a recording."""
+    _, arguments = split_name(name, str)
+    missing = [key for key in ("file", "observations", "actions", "dt") if key not in arguments]
+    if missing:
+        raise UserError(f"{name} does not say its {missing[0]}: {NO_ID}")
+
+    def names_under(key: str) -> tuple[str, ...]:
+        return tuple(map(unquote, filter(None, arguments.get(key, "").split("+"))))
+
+    try:
+        return RecordingSource(
+            arguments["file"],
+            int(arguments["observations"]),
+            int(arguments["actions"]),
+            float(arguments["dt"]),
+            arguments.get("digest", ""),
+            Selection(
+                names_under("observed"), names_under("acted"), float(arguments.get("bin", 0))
+            ),
+            tuple(map(int, names_under("sessions"))),
+        )
+    except ValueError:
+        raise UserError(f"{name} cannot be read: {NO_ID}") from None
+
+
+def recording_id(
+    paths: Sequence[Path],
+    recording: Recording,
+    selection: Selection = EVERYTHING,
+    sessions: tuple[int, ...] = (),
+) -> str:
+    """The id under which a run remembers its recording, or those of several sessions."""
+    wrong = next((one for one in paths if set(str(one)) & set("(),=")), None)
+    if wrong:
+        raise UserError(
+            f"{wrong} has one of ( ) , = in its name, which a run's settings cannot hold: rename "
+            "it."
+        )
+    observations, actions = recording.sizes
+    names = [str(path.absolute()) for path in paths]
+    arguments = {
+        "file": "+".join(quote(name) for name in names) if sessions else names[0],
+        "observations": observations,
+        "actions": actions,
+        "dt": repr(recording.dt),
+        "digest": recording.digest,
+        "observed": "+".join(quote(name, safe="") for name in selection.observations),
+        "acted": "+".join(quote(name, safe="") for name in selection.actions),
+        "bin": repr(selection.bin) if selection.bin else "",
+        "sessions": "+".join(map(str, sessions)),
+    }
+    return f"{RECORDING}({', '.join(f'{k}={v}' for k, v in arguments.items() if v != '')})"
+
+
+def open_recording(
+    path: Path, dt: float | None = None, selection: Selection = EVERYTHING
+) -> Recording:
+    """From a file, or from the window of an explorer's run."""
+    if not is_run(path):
+        runs = sorted(path.iterdir()) if path.is_dir() else []
+        below = next((run for run in runs if is_run(run)), None)
+        if below:
+            raise UserError(
+                f"{path} holds runs and is none itself: give one of them, such as {below}."
+            )
+        return read_recording(path, dt, selection)
+    if any(selection):
+        raise UserError(
+            f"{path} is a run, whose observations and actions are known: --observations, --actions "
+            "and --bin are for files."
+        )
+    recording = run_recording(path)
+    if dt is not None and abs(dt - recording.dt) > SAME * recording.dt:
+        raise UserError(
+            f"{path} was recorded with {recording.dt:.9g} for a step, and --dt says {dt:.9g}: "
+            "leave --dt out."
+        )
+    return recording
+
+
+def load_recording(name: str) -> Recording:
+    """The recording of a run, which must be what it was when the run began."""
+    source = parse_recording_id(name)
+    if source.digest and not source.digest.startswith(DIGEST):
+        raise UserError(
+            f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
+            f"start it anew with `tenfold fit {source.file}`."
+        )
+    recordings = [open_recording(path, source.dt, source.selection) for path in source.paths]
+    recording = pooled(source.paths, recordings) if source.sessions else recordings[0]
+    same = recording.sizes == (source.observations, source.actions)
+    if not same or source.digest not in ("", recording.digest):
+        raise UserError(
+            f"{source.file} is no longer what this run was trained on: put it back as it was, or "
+            f"start a run of its own with `tenfold fit {source.file}`."
+        )
+    return recording
+
+
+def run_recording(path: Path) -> Recording:
+    folder, run = RunFolder.open(path)
+    if not isinstance(run.agent, Explorer):
+        raise UserError(
+            f"{path} is a run of {run.agent.name}, which keeps no recordings of a hidden system."
+        )
+    if is_recording(run.env):
+        return load_recording(run.env)
+    agent: Any = load(path)
+    agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
+    episodes = []
+    for m in range(agent.members):
+        window, rows = agent.window, agent.window.rows()
+        for part in np.split(rows, np.flatnonzero(window.first[m, rows[1:]]) + 1):
+            if len(part) > 1:
+                episodes.append((window.obs[m, part], window.action[m, part]))
+    if not episodes:
+        raise UserError(f"{path} has recorded nothing yet: go on with `tenfold resume {path}`.")
+    return Recording(tuple(episodes), agent.dt)

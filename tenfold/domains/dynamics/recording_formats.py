@@ -14,6 +14,7 @@ MATLAB: rows are steps, observations [T, Y] or [E, T, Y]. A cell array with a ma
 each cell is a list of episodes; a field of a struct is named `struct.field`, and a field of a
 struct array is a list of episodes too. Sparse matrices are filled in."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,12 @@ from tenfold.domains.dynamics.recording_table import (
     EpisodeArrays,
     RecordingTable,
     Selection,
-    choose,
     csv_table,
-    listed,
+    list_names,
     one_line,
+    select_episodes,
 )
+from tenfold.runs.storage import writing
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 OFFSETS = (0, 512, 1024, 2048)  # where an HDF5 file may begin; MATLAB's head takes 512 bytes
@@ -75,9 +77,9 @@ def read_other(path: Path, selection: Selection) -> EpisodeArrays:
     if empty:
         raise UserError(f"{path} is empty.")
     if suffix == ".csv":
-        return choose(csv_table(path), selection)
+        return select_episodes(csv_table(path), selection)
     if suffix == ".mat":
-        return choose(table_of(path, mat_readers(path, selection), selection), selection)
+        return select_episodes(table_of(path, mat_readers(path, selection), selection), selection)
     with path.open("rb") as stream:  # NumPy leaves a file open that it cannot read
         try:
             file = np.load(stream, allow_pickle=False)
@@ -90,7 +92,7 @@ def read_other(path: Path, selection: Selection) -> EpisodeArrays:
             )
         with file:
             readers = {name: (lambda name=name: file[name]) for name in file.files}
-            return choose(RecordingTable(path, readers), selection)
+            return select_episodes(RecordingTable(path, readers), selection)
 
 
 def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
@@ -119,7 +121,26 @@ def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
             readers = variables(path, dict(group_variables(file, file, "")), selection)
         else:
             readers = hdf5_readers(path, file)
-        return choose(table_of(path, readers, selection), selection)
+        return select_episodes(table_of(path, readers, selection), selection)
+
+
+def save_frame(arrays: EpisodeArrays, folder: Path) -> Path:
+    """Writes a frame's episodes to an NPZ file below the folder of runs, named after its
+    content."""
+    rows = {
+        "observations": np.concatenate(arrays.y) if arrays.y else np.zeros((0, 1)),
+        "episode": np.repeat(np.arange(len(arrays.y)), [len(y) for y in arrays.y]),
+    }
+    if arrays.a and arrays.a[0].shape[1]:
+        rows["actions"] = np.concatenate(arrays.a)
+    if arrays.time is not None:
+        rows["time"] = np.concatenate(arrays.time)
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in rows.values()))
+    path = folder / "recordings" / f"frame-{digest.hexdigest()[:16]}.npz"
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **rows)  # pyright: ignore[reportArgumentType]
+    return path
 
 
 # arrays of HDF5
@@ -147,7 +168,7 @@ def hdf5_readers(path: Path, file: Any) -> Readers:
     file.visititems(visit)
     if "dt" in file.attrs and "dt" not in nodes:
         nodes["dt"] = lambda: np.asarray(file.attrs["dt"])
-    return stacked(path, nodes)
+    return merge_lfads(path, nodes)
 
 
 def dataset(node: Any) -> np.ndarray:
@@ -159,7 +180,7 @@ def dataset(node: Any) -> np.ndarray:
     return rows
 
 
-def stacked(path: Path, nodes: Readers) -> Readers:
+def merge_lfads(path: Path, nodes: Readers) -> Readers:
     """`train_X` and `valid_X` as X, trials in the order in which they were recorded where that is
     known; other names stay as they are."""
     kinds = [name.removeprefix(TRAIN) for name in nodes if name.startswith(TRAIN)]
@@ -167,14 +188,14 @@ def stacked(path: Path, nodes: Readers) -> Readers:
     readers = {name: read for name, read in nodes.items() if name not in names}
     order = None
     if {TRAIN + ORDER, VALID + ORDER} <= {*nodes}:
-        order = np.argsort(both(path, nodes, ORDER, None).ravel(), kind="stable")
+        order = np.argsort(join_splits(path, nodes, ORDER, None).ravel(), kind="stable")
     for kind in kinds:
         if kind != ORDER:
-            readers.setdefault(kind, lambda kind=kind: both(path, nodes, kind, order))
+            readers.setdefault(kind, lambda kind=kind: join_splits(path, nodes, kind, order))
     return readers
 
 
-def both(path: Path, nodes: Readers, kind: str, order: np.ndarray | None) -> np.ndarray:
+def join_splits(path: Path, nodes: Readers, kind: str, order: np.ndarray | None) -> np.ndarray:
     """Trials of `train_` and then of `valid_`, where that exists; in this order where it fits."""
     names = [name for name in (TRAIN + kind, VALID + kind) if name in nodes]
     try:
@@ -204,10 +225,10 @@ def mat_readers(path: Path, selection: Selection) -> Readers:
     except Exception as error:  # torn files end in whatever the bytes lead to
         raise UserError(f"{path} cannot be read as a MATLAB file ({one_line(error)}).") from None
     named = [(name, value) for name, value in content.items() if not name.startswith("__")]
-    return variables(path, dict(pair for item in named for pair in plain(*item)), selection)
+    return variables(path, dict(pair for item in named for pair in flatten_mat(*item)), selection)
 
 
-def plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def flatten_mat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """SciPy's values as arrays and lists of arrays by name."""
     if hasattr(value, "toarray"):
         yield name, np.asarray(value.toarray())
@@ -216,7 +237,7 @@ def plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             rows = [row[field] for row in value.ravel()]
             cells = np.empty(len(rows), object)
             cells[:] = rows
-            yield from plain(f"{name}.{field}", rows[0] if len(rows) == 1 else cells)
+            yield from flatten_mat(f"{name}.{field}", rows[0] if len(rows) == 1 else cells)
     elif value.dtype == object:
         dense = (cell.toarray() if hasattr(cell, "toarray") else cell for cell in value.ravel())
         yield name, [np.asarray(cell) for cell in dense]
@@ -230,12 +251,12 @@ def group_variables(file: Any, group: Any, prefix: str) -> Iterator[tuple[str, A
         if name.startswith("#"):
             continue
         if hasattr(node, "shape") or "MATLAB_sparse" in node.attrs:
-            yield prefix + name, of_node(file, node)
+            yield prefix + name, node_value(file, node)
         else:
             yield from group_variables(file, node, f"{prefix}{name}.")
 
 
-def of_node(file: Any, node: Any) -> Any:
+def node_value(file: Any, node: Any) -> Any:
     """An array, or a list of arrays where the node holds references to them."""
     if "MATLAB_sparse" in node.attrs:
         from scipy.sparse import csc_matrix
@@ -249,7 +270,7 @@ def of_node(file: Any, node: Any) -> Any:
     if "MATLAB_empty" in node.attrs and np.any(node.attrs["MATLAB_empty"]):
         return np.zeros(rows.astype(int).ravel().tolist())
     if rows.dtype == object:
-        return [of_node(file, file[reference]) for reference in rows.T.ravel()]
+        return [node_value(file, file[reference]) for reference in rows.T.ravel()]
     if node.attrs.get("MATLAB_class", b"") == b"char":
         return np.array("".join(map(chr, rows.T.ravel())))
     return rows.T
@@ -291,7 +312,8 @@ def joined_cells(
     cell_ids = np.repeat(np.arange(len(cells)), [len(rows) for rows in cells])
     if ids and not np.array_equal(ids[0], cell_ids):
         raise UserError(
-            f"{path}: the cells of {name} have {listed([str(len(rows)) for rows in cells])} rows, "
+            f"{path}: the cells of {name} have "
+            f"{list_names([str(len(rows)) for rows in cells])} rows, "
             "which are not those of the observations."
         )
     ids.append(cell_ids)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.core.system import require_memory
-from tenfold.domains.dynamics.recording_table import EpisodeArrays, Selection, listed, one_line
+from tenfold.domains.dynamics.recording_table import EpisodeArrays, Selection, list_names, one_line
 
 UNITS, TRIALS, ACTIONS = "units", "intervals/trials", "--actions"
 # of a bin: spikes on a border that rounding has moved still count in the bin that they begin
@@ -49,13 +49,17 @@ def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
         )
     units = SpikeUnits.read(path, file) if UNITS in names else None
     places = [
-        [place_of(path, name, series, flag) for name in group if name != UNITS or flag == ACTIONS]
+        [
+            find_series(path, name, series, flag)
+            for name in group
+            if name != UNITS or flag == ACTIONS
+        ]
         for group, flag in ((names, "--observations"), (selection.actions, ACTIONS))
     ]
     observed, acted = (
         [read_series(path, file, series_path) for series_path in group] for group in places
     )
-    spans, notes = spans_of(path, file, units, [*observed, *acted])
+    spans, notes = episode_spans(path, file, units, [*observed, *acted])
     count = [int((stop - start) / width + NUDGE) for start, stop in spans]
     kept = [k for k, bins in enumerate(count) if bins >= FEWEST]
     if not kept:
@@ -71,8 +75,8 @@ def read_nwb(path: Path, file: Any, selection: Selection) -> EpisodeArrays:
     for k in kept:
         edges, none = spans[k][0] + width * np.arange(count[k] + 1), np.zeros((count[k], 0))
         counts = units.counted(edges) if units else none
-        y.append(np.concatenate([counts, *(binned(one, edges) for one in observed)], 1))
-        a.append(np.concatenate([none, *(binned(one, edges) for one in acted)], 1))
+        y.append(np.concatenate([counts, *(bin_series(one, edges) for one in observed)], 1))
+        a.append(np.concatenate([none, *(bin_series(one, edges) for one in acted)], 1))
     others = tuple(
         series_path for series_path in series if series_path not in places[0] + places[1]
     )
@@ -144,7 +148,7 @@ def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
 # episodes
 
 
-def spans_of(
+def episode_spans(
     path: Path, file: Any, units: SpikeUnits | None, series: list[Series]
 ) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
     """Start and end of each episode, and notes about trials that are left out."""
@@ -222,7 +226,7 @@ def series_in(file: Any) -> list[str]:
     return paths
 
 
-def place_of(path: Path, name: str, series: list[str], flag: str) -> str:
+def find_series(path: Path, name: str, series: list[str], flag: str) -> str:
     """The path of the series with this name, or path."""
     places = [
         series_path
@@ -230,8 +234,8 @@ def place_of(path: Path, name: str, series: list[str], flag: str) -> str:
         if name in (series_path, series_path.rsplit("/", 1)[-1])
     ]
     if len(places) != 1:
-        several = f"several: {listed(places)}; give the whole path"
-        none = f"none, only {listed([UNITS, *series])}: name yours with {flag}"
+        several = f"several: {list_names(places)}; give the whole path"
+        none = f"none, only {list_names([UNITS, *series])}: name yours with {flag}"
         raise UserError(
             f"{path}: of series with the name {name} it has {several if places else none}."
         )
@@ -272,7 +276,7 @@ def read_series(path: Path, file: Any, series_path: str) -> Series:
     return Series(time, values)
 
 
-def binned(series: Series, edges: np.ndarray) -> np.ndarray:
+def bin_series(series: Series, edges: np.ndarray) -> np.ndarray:
     """Means [bins, numbers] of the samples in each bin; between neighbours where there is none."""
     near = NUDGE * (edges[1] - edges[0])
     ends = np.searchsorted(series.time, edges - near)

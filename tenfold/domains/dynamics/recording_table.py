@@ -76,7 +76,7 @@ class RecordingTable(NamedTuple):
 
 class EpisodeArrays(NamedTuple):
     """Observations, actions and time of each episode, the file's own dt, and the names of what was
-    not read; `binned` where spike times were counted."""
+    not read; `bin_series` where spike times were counted."""
 
     y: list[np.ndarray]
     a: list[np.ndarray]
@@ -86,7 +86,7 @@ class EpisodeArrays(NamedTuple):
     binned: bool = False
 
 
-def choose(table: RecordingTable, selection: Selection = EVERYTHING) -> EpisodeArrays:
+def select_episodes(table: RecordingTable, selection: Selection = EVERYTHING) -> EpisodeArrays:
     """Observations and actions of the table's episodes."""
     path = table.path
     observed, acted = names_of(table, selection, 0), names_of(table, selection, 1)
@@ -100,11 +100,11 @@ def choose(table: RecordingTable, selection: Selection = EVERYTHING) -> EpisodeA
         flags = "observations= and actions=" if frame else "--observations and --actions"
         raise UserError(
             f"{path} has columns that are none of y0, y1, …, a0, a1, …, time and episode: "
-            f"{listed(left_out)}. Remove them, or say which to take: {flags} take a list, or what "
-            "names begin with."
+            f"{list_names(left_out)}. Remove them, or say which to take: {flags} take a list, or "
+            "what names begin with."
         )
-    y = joined(table, observed, "--observations")
-    a = joined(table, acted, "--actions") if acted else np.zeros((*y.shape[:-1], 0))
+    y = join_arrays(table, observed, "--observations")
+    a = join_arrays(table, acted, "--actions") if acted else np.zeros((*y.shape[:-1], 0))
     time = numbers(table, "time") if "time" in table.columns else None
     dt = numbers(table, "dt") if "dt" in table.columns and not table.tabular else None
     episode = table.episode if y.ndim == a.ndim == 2 else None
@@ -142,7 +142,7 @@ def names_of(table: RecordingTable, selection: Selection, kind: int) -> tuple[st
     if not table.tabular:
         usual = next(((name,) for name in table.usual[kind] if name in head), ())
         return names or usual or table.usual[0][: 1 - kind]
-    head_text = f"its head is {listed(head) if any(head) else 'empty'}"
+    head_text = f"its head is {list_names(head) if any(head) else 'empty'}"
     head_text += (
         "; put commas in place of the semicolons" if len(head) == 1 and ";" in head[0] else ""
     )
@@ -161,14 +161,14 @@ def names_of(table: RecordingTable, selection: Selection, kind: int) -> tuple[st
     return names
 
 
-def joined(table: RecordingTable, names: tuple[str, ...], flag: str) -> np.ndarray:
+def join_arrays(table: RecordingTable, names: tuple[str, ...], flag: str) -> np.ndarray:
     """The arrays of these names side by side, [T, numbers] or [E, T, numbers]."""
     path, arrays = table.path, []
     for name in names:
         if name not in table.columns:
             raise UserError(
-                f"{path} has no array {name}, only {listed(list(table.columns))}: name yours with "
-                f"{flag}."
+                f"{path} has no array {name}, only {list_names(list(table.columns))}: name yours "
+                f"with {flag}."
             )
         array = numbers(table, name, flag)
         array = array[:, None] if table.tabular else array
@@ -271,7 +271,7 @@ def by_episode(path: Path, ids: list[Any], timed: bool) -> list[np.ndarray]:
     return [np.array(places) for places in rows.values()]
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Names for a sentence, not too many of them."""
     text = ", ".join(name or "one without a name" for name in names[:MOST_NAMES])
     more = len(names) - MOST_NAMES
@@ -334,4 +334,4 @@ def read_frame(frame: Any, selection: Selection = EVERYTHING) -> EpisodeArrays:
         if name in ("time", *EPISODE) and name not in head:
             head.append(name)
             columns.append(rows)
-    return choose(tabular(FRAME, head, columns, ()), selection)
+    return select_episodes(tabular(FRAME, head, columns, ()), selection)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.domains.dynamics.coordinates import LEAST, Coordinates, standard
-from tenfold.domains.dynamics.missing import carried_on, unread
+from tenfold.domains.dynamics.coordinates import LEAST, Coordinates, standardise
+from tenfold.domains.dynamics.missing import all_missing, forward_fill
 
 if TYPE_CHECKING:
     from tenfold.domains.dynamics.agent import ExplorerAgent
@@ -76,7 +76,7 @@ class SessionMap(nn.Module):
 # the search for a rotation
 
 
-def lagged(z: np.ndarray, episode: np.ndarray) -> np.ndarray:
+def lagged_covariances(z: np.ndarray, episode: np.ndarray) -> np.ndarray:
     """E z_{t+k}·z_tᵀ of states [n, D] around their mean, [LAGS, D, D], within episodes [n], over
     their variance; rows that belong to no episode (NaN) were not read. 0 where there are none."""
     covariances, read = np.zeros((LAGS, z.shape[1], z.shape[1])), ~np.isnan(episode)
@@ -90,12 +90,12 @@ def lagged(z: np.ndarray, episode: np.ndarray) -> np.ndarray:
     return covariances / max(float(np.square(z[read]).mean()), np.finfo(np.float64).tiny)
 
 
-def likeness(reference: np.ndarray, covariances: np.ndarray, turn: np.ndarray) -> float:
+def similarity(reference: np.ndarray, covariances: np.ndarray, turn: np.ndarray) -> float:
     """Σ_k tr(D_kᵀ·R·C_k·Rᵀ)."""
     return float(np.sum(reference * (turn @ covariances @ turn.T)))
 
 
-def best_turn(reference: np.ndarray, covariances: np.ndarray) -> np.ndarray:
+def best_rotation(reference: np.ndarray, covariances: np.ndarray) -> np.ndarray:
     """The orthogonal R that makes covariances C_k like D_k, [LAGS, D, D] each, as far as many
     starts find it."""
     size = covariances.shape[-1]
@@ -112,7 +112,7 @@ def best_turn(reference: np.ndarray, covariances: np.ndarray) -> np.ndarray:
             uphill = reference @ turn @ covariances.transpose(0, 2, 1)
             uphill = np.sum(uphill + reference.transpose(0, 2, 1) @ turn @ covariances, 0)
             turn = polar(uphill + 0.5 * shift * turn)
-        best = max(best, turn, key=lambda one: likeness(reference, covariances, one))
+        best = max(best, turn, key=lambda one: similarity(reference, covariances, one))
     return best
 
 
@@ -122,16 +122,20 @@ def polar(matrix: np.ndarray) -> np.ndarray:
     return left @ right
 
 
-def turns(z: np.ndarray, session: np.ndarray, episode: np.ndarray, sessions: int) -> np.ndarray:
+def session_rotations(
+    z: np.ndarray, session: np.ndarray, episode: np.ndarray, sessions: int
+) -> np.ndarray:
     """For each session a rotation [D, D] of its states z [n, D] such that all move alike; `session`
     [n] is that of a row. The session whose past predicts it best is the reference."""
-    lags = np.stack([lagged(z[session == s], episode[session == s]) for s in range(sessions)])
+    lags = np.stack(
+        [lagged_covariances(z[session == s], episode[session == s]) for s in range(sessions)]
+    )
     reference = lags[int(np.argmax(np.square(lags).sum((1, 2, 3))))]
     rotations = np.stack([np.eye(z.shape[1])] * sessions)
     for s in range(sessions):
-        turn = best_turn(reference, lags[s])
-        most = likeness(reference, lags[s], turn)
-        if most - likeness(reference, lags[s], rotations[s]) > GAIN * abs(most):
+        turn = best_rotation(reference, lags[s])
+        most = similarity(reference, lags[s], turn)
+        if most - similarity(reference, lags[s], rotations[s]) > GAIN * abs(most):
             rotations[s] = turn
     return rotations
 
@@ -143,22 +147,24 @@ def session_rows(agent: "ExplorerAgent", m: int, rows: np.ndarray) -> np.ndarray
     """The session of each of member m's rows [n] of the window; a row without any observation
     belongs to that of the row before it."""
     y = agent.window.obs[m, rows]
-    return carried_on(session_of(torch.from_numpy(y), agent.sessions).numpy(), unread(y))
+    return forward_fill(session_of(torch.from_numpy(y), agent.sessions).numpy(), all_missing(y))
 
 
 def align_sessions(agent: "ExplorerAgent") -> None:
-    """Rotates the sessions' states such that those read from the window move alike; readouts are
-    rotated back."""
+    """Rotates the states of each session in the window such that all sessions share one dynamics;
+    readouts are rotated back."""
     rows, z, _ = agent.window_states()
     for m in range(agent.members):
         episode = np.cumsum(agent.window.first[m, rows]).astype(np.float64)
-        episode[unread(agent.window.obs[m, rows])] = np.nan
-        rotations = turns(z[m], session_rows(agent, m, rows), episode, len(agent.sessions))
-        turn_sessions(agent.online, m, rotations)
+        episode[all_missing(agent.window.obs[m, rows])] = np.nan
+        rotations = session_rotations(
+            z[m], session_rows(agent, m, rows), episode, len(agent.sessions)
+        )
+        rotate_sessions(agent.online, m, rotations)
 
 
 @torch.no_grad()
-def turn_sessions(network: "LatentNetwork", m: int, rotations: np.ndarray) -> None:
+def rotate_sessions(network: "LatentNetwork", m: int, rotations: np.ndarray) -> None:
     """Rotates member m's states of each session, and its readouts back."""
     layer: Any = network.decoder.layers[0]
     readouts = layer.weight[m].split(list(network.sessions), 0)  # [Y, D]
@@ -182,7 +188,7 @@ def coordinates_for(
     to mean 0 each, in z too, and scaled by one factor to a mean square of 1: no other map commutes
     with every rotation of a session."""
     if not agent.sessions:
-        return standard(z[read], variance[read])
+        return standardise(z[read], variance[read])
     z[:] = centre_sessions(agent.online, m, z, session_rows(agent, m, rows), read)
     size = np.sqrt(max(float((np.square(z[read]) + variance[read]).mean()), LEAST))
     unit = np.eye(z.shape[1])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import UserError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import (
@@ -158,7 +158,7 @@ class Window:
         # as they came: a small difference of large numbers may be what counts
         self.obs = np.zeros((members, capacity, obs_size))
         self.action = np.zeros((members, capacity, action_size))
-        self.first = np.zeros((members, capacity), np.bool_)  # where an episode is_reset
+        self.first = np.zeros((members, capacity), np.bool_)  # where an episode begins
         self.ends = np.zeros((members, capacity), np.int64)
         self.counters = np.zeros((members, 4), np.int64)
         self.counters[:, 1] = -1
@@ -222,18 +222,11 @@ class Training:
     """State of a model's training: Adam's moments [M, P] and how much was drawn."""
 
     def __init__(self, network: LatentNetwork, seeds: Sequence[int]) -> None:
-        if len(seeds) != network.members:
-            raise ConfigError(
-                "seeds",
-                f"has {len(seeds)} of them, and the model {network.members} members: give one for "
-                "each.",
-            )
         self.mean, self.square = torch.zeros_like(network.flat), torch.zeros_like(network.flat)
         self.updates = self.drawn = 0
         self.posterior, self.masks = (
             [key(seed, purpose) for seed in seeds] for purpose in (Purpose.POSTERIOR, Purpose.MASK)
         )
-        self.mask = np.zeros((len(seeds), 0))
         self.drops = [key(seed, Purpose.MASK, 1) for seed in seeds]
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -263,13 +256,7 @@ class Training:
             ).to(flat.dtype)
         visible = None
         if network.config.mask:
-            # numbers are drawn into memory kept for them: only the comparison, which is new, is
-            # part of the forward pass
-            if self.mask.shape[1] != batch * length:
-                self.mask = np.empty((network.members, batch * length))
-            for row, stream in zip(self.mask, self.masks, strict=True):
-                fill_uniform(stream, self.drawn, row)
-            visible = torch.from_numpy(self.mask >= network.config.mask)
+            visible = kept(self.masks, self.drawn, batch * length, network.config.mask)
             visible = visible.to(flat).view(-1, batch, length)
         self.drawn += size
         return normal.view(-1, *shape), visible
@@ -280,9 +267,14 @@ class Training:
         share, size = network.config.coordinated_dropout, y[0].numel()
         if not share:
             return None
-        start = self.updates * size
-        drawn = [fill_uniform(stream, start, np.empty(size)) for stream in self.drops]
-        return torch.from_numpy(np.stack(drawn) >= share).view(y.shape).to(y.device)
+        return kept(self.drops, self.updates * size, size, share).view(y.shape).to(y.device)
+
+
+def kept(streams: list[Any], start: int, size: int, share: float) -> torch.Tensor:
+    """Which of `size` values of each member are not dropped, [M, size], where a share of them
+    is."""
+    drawn = [fill_uniform(stream, start, np.empty(size)) for stream in streams]
+    return torch.from_numpy(np.stack(drawn) >= share)
 
 
 def update(

@@ -1,7 +1,7 @@
-"""Validation recordings: episodes of random actions that no training saw, and the truth of a system
-besides its observations, hidden states and the field.
+"""Validation recordings: episodes of random actions that are not trained on, and the ground truth
+of a system: hidden states and the field.
 
-Our own systems know both. An environment of one's own may offer `info["latent"]`, the hidden state
+The built-in systems have both. A user's environment may offer `info["latent"]`, the hidden state
 [D], with each observation, and a method `field(z)`: dz/dt without action at states [n, D] (or at
 one, [D]), for the unit of time that its `dt` is in.
 """
@@ -16,8 +16,7 @@ from tenfold.core.errors import FAULTS, ConfigError, EnvironmentFault, described
 from tenfold.core.random import Purpose, bits, key, uniform
 from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.fields import Field, FieldState
-from tenfold.domains.dynamics.recording import VALIDATION_LENGTH
-from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.recording import VALIDATION_LENGTH, load_recording
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env
 
@@ -51,10 +50,10 @@ class Recordings(NamedTuple):
 def random_recordings(
     name: str, episodes: int, purpose: Purpose = Purpose.SELECT, seed: int = 0
 ) -> Recordings:
-    """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint
-    looks at others (Purpose.SELECT) than judging it afterwards."""
+    """Episodes of random actions, the same for every seed of an experiment. The best checkpoint is
+    chosen on others (Purpose.SELECT) than the final evaluation uses."""
     if is_recording(name):
-        division = recalled(name).divided()
+        division = load_recording(name).divided()
         return Recordings(*(division.judging if purpose is Purpose.EVALUATE else division.choosing))
     if is_field(name):
         return record_field(Field.named(name), episodes, purpose, seed)
@@ -80,7 +79,9 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     flat = latent.reshape(-1, system.latent)
     axes, points = grid_over(flat)
     # a step of one inner step is exactly the field times dt
-    truth = Truth(latent, points, states.velocity(points), near(axes, flat), system.every > 1)
+    truth = Truth(
+        latent, points, states.velocity(points), count_nearest(axes, flat), system.every > 1
+    )
     return Recordings(y, a, truth)
 
 
@@ -169,13 +170,13 @@ def axis_over(values: np.ndarray, points: int) -> np.ndarray:
     return np.linspace(low, high, points)
 
 
-def near(axes: list[np.ndarray], states: np.ndarray) -> np.ndarray:
+def count_nearest(axes: list[np.ndarray], states: np.ndarray) -> np.ndarray:
     """How many states [n, D] come nearest to each point of a grid."""
     edges = [np.concatenate(([-np.inf], (axis[1:] + axis[:-1]) / 2, [np.inf])) for axis in axes]
     return np.histogramdd(states, edges)[0].ravel()
 
 
-# the truth of environments of one's own
+# the truth of a user's environments
 
 
 def latent_in(name: str, info: Any) -> np.ndarray | None:
@@ -208,7 +209,7 @@ def truth_in(name: str, env: Any, hidden: list[np.ndarray]) -> Truth | None:
     states = latent.reshape(-1, latent.shape[-1])
     if states.shape[1] <= PLANE:
         axes, points = grid_over(states)
-        weight = near(axes, states)
+        weight = count_nearest(axes, states)
     else:
         points = states[:: -(-len(states) // MOST_POINTS)]
         weight = np.ones(len(points))
@@ -228,7 +229,7 @@ def field_at(name: str, field: Any, points: np.ndarray) -> np.ndarray:
     except Exception as error:
         batch_error, velocity = error, np.zeros(0)
     if velocity.shape != points.shape or not agrees(field, points, velocity):
-        velocity = np.stack([field_alone(name, field, point, batch_error) for point in points])
+        velocity = np.stack([field_at_one(name, field, point, batch_error) for point in points])
     if not np.isfinite(velocity).all():
         where = points[int(np.argmin(np.isfinite(velocity).all(1)))]
         raise EnvironmentFault(
@@ -238,7 +239,7 @@ def field_at(name: str, field: Any, points: np.ndarray) -> np.ndarray:
     return velocity
 
 
-def field_alone(
+def field_at_one(
     name: str, field: Any, point: np.ndarray, batch_error: Exception | None
 ) -> np.ndarray:
     """field(z) at one state [D]; `batch_error` was raised when it was given all at once."""

@@ -14,7 +14,7 @@ def has_triton() -> bool:
 
 
 def on_gpu(tensor: Any) -> bool:
-    """Whether a Triton function may be launched for it; not while torch.compile looks on."""
+    """Whether a Triton function may be launched for it; not while torch.compile traces."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.is_cuda

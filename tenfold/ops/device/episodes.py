@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from tenfold.ops.device.language import gpu_kernel, words
+from tenfold.ops.device.language import gpu_kernel, key_tensor
 
 EPISODES = 16  # of a program: a product's sides are at least that
 LANES = tl.constexpr(EPISODES)
@@ -96,13 +96,13 @@ def as_rows(x, ENVS: tl.constexpr):
 
 @gpu_kernel
 def rows_of(
-    seen, ENVS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COUNT: tl.constexpr
+    numbers, ENVS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COUNT: tl.constexpr
 ):
     """A tuple of COUNT numbers per lane as rows [LANES, WIDTH], float32."""
     column = tl.arange(0, WIDTH)[None, :]
     rows = tl.zeros((LANES, WIDTH), tl.float32)
     for j in tl.static_range(COUNT):
-        rows = tl.where(column == j, as_rows(seen[j].to(tl.float32), ENVS), rows)
+        rows = tl.where(column == j, as_rows(numbers[j].to(tl.float32), ENVS), rows)
     return rows
 
 
@@ -122,16 +122,36 @@ def store_state(states, state, lane, live, STATES: tl.constexpr, WIDTH: tl.const
 
 
 @gpu_kernel
+def load_lanes(a, lane, live, S: tl.constexpr):
+    """Of lanes of a seed's arrays: (state, steps, number and return of the episode, stream)."""
+    return (
+        load_state(a.state, lane, live, S.task.states, S.state_width),
+        tl.load(a.length + lane, mask=live, other=0),
+        tl.load(a.episode + lane, mask=live, other=0),
+        tl.load(a.ret + lane, mask=live, other=0.0),
+        tl.load(a.lane_stream + lane, mask=live, other=0),
+    )
+
+
+@gpu_kernel
+def store_lanes(a, state, length, episode, ret, lane, live, S: tl.constexpr):
+    store_state(a.state, state, lane, live, S.task.states, S.state_width)
+    tl.store(a.length + lane, length, mask=live)
+    tl.store(a.episode + lane, episode, mask=live)
+    tl.store(a.ret + lane, ret, mask=live)
+
+
+@gpu_kernel
 def load_action(actions, lane, live, TASK: tl.constexpr):
-    """What `advance` takes, of rows [lanes, parts]."""
-    if TASK.parts == 1:
+    """What `advance` takes, of rows [lanes, numbers]."""
+    if TASK.numbers == 1:
         return tl.load(actions + lane, mask=live, other=0)
     else:
-        found = ()
-        parts: tl.constexpr = TASK.parts
-        for j in tl.static_range(parts):
-            found = found + (tl.load(actions + lane * parts + j, mask=live, other=0),)
-        return found
+        action = ()
+        numbers: tl.constexpr = TASK.numbers
+        for j in tl.static_range(numbers):
+            action = action + (tl.load(actions + lane * numbers + j, mask=live, other=0),)
+        return action
 
 
 @gpu_kernel
@@ -145,10 +165,10 @@ def store_numbers(rows, numbers, lane, live, COUNT: tl.constexpr):
 @gpu_kernel
 def renewed(ended, fresh, state, STATES: tl.constexpr):
     """`fresh` where an episode ended."""
-    found = ()
+    new_state = ()
     for j in tl.static_range(STATES):
-        found = found + (tl.where(ended, fresh[j], state[j]),)
-    return found
+        new_state = new_state + (tl.where(ended, fresh[j], state[j]),)
+    return new_state
 
 
 @gpu_kernel
@@ -156,13 +176,13 @@ def note_ended(ended, lane, ret, length, record, count, MOST: tl.constexpr, ENVS
     """Lane, return and length of episodes that ended, behind the `count` rows of three that are
     there; how many there are then."""
     over = ended.to(tl.int64)
-    place = count
+    index = count
     if ENVS > 1:
-        place = count + tl.cumsum(over, 0) - 1
-    row, there = record + place * 3, ended & (place < MOST)
-    tl.store(row, lane.to(tl.float64), mask=there)
-    tl.store(row + 1, ret, mask=there)
-    tl.store(row + 2, length.to(tl.float64), mask=there)
+        index = count + tl.cumsum(over, 0) - 1
+    row, writable = record + index * 3, ended & (index < MOST)
+    tl.store(row, lane.to(tl.float64), mask=writable)
+    tl.store(row + 1, ret, mask=writable)
+    tl.store(row + 2, length.to(tl.float64), mask=writable)
     return count + total(over, ENVS)
 
 
@@ -227,15 +247,15 @@ def play(
     where `stop`, which is asked after every launch, said so. A limit of 0 plays nothing."""
     seeds, count = len(streams), len(streams[0])
 
-    def room(*shape: int, dtype: Any) -> torch.Tensor:
+    def zeros(*shape: int, dtype: Any) -> torch.Tensor:
         return torch.zeros(seeds, count, *shape, dtype=dtype, device=device)
 
     episodes = Episodes(
-        torch.stack([words(own, "cpu") for own in streams]).to(device),
-        room(task.states, dtype=torch.float64),
-        room(dtype=torch.int64),
-        room(dtype=torch.float64),
-        room(dtype=torch.uint8),
+        torch.stack([key_tensor(of_seed, "cpu") for of_seed in streams]).to(device),
+        zeros(task.states, dtype=torch.float64),
+        zeros(dtype=torch.int64),
+        zeros(dtype=torch.float64),
+        zeros(dtype=torch.uint8),
     )
     grid = (seeds, -(-count // EPISODES))
     while True:
@@ -245,4 +265,4 @@ def play(
         if stop():
             return None
     rows = (episodes.ret, episodes.length, episodes.over == CUT)
-    return [Played(*own) for own in zip(*(row.cpu().numpy() for row in rows), strict=True)]
+    return [Played(*of_seed) for of_seed in zip(*(row.cpu().numpy() for row in rows), strict=True)]

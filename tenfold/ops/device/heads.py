@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from tenfold.ops.device.language import Launched, device_pair, padded
-from tenfold.ops.device.policy import drawn, load_part, log_softmax
+from tenfold.ops.device.language import LaunchedKernel, device_pair, padded
+from tenfold.ops.device.policy import drawn, load_component
 from tenfold.ops.heads import (
     EQUAL,
     MaskedHeads,
@@ -28,7 +28,7 @@ CELLS, WIDEST = 1024, 8192  # of a program; of a component
 # kernels: a program takes some rows of one component
 
 
-@Launched
+@LaunchedKernel
 def choose_kernel(
     logits,
     mask,
@@ -57,51 +57,40 @@ def choose_kernel(
 ):
     """DRAWS: actions are written, from uniform numbers; TAKES: they are read. Without either there
     is the entropy alone."""
-    row, there, option, cell, x, allowed, empty = load_part(
-        logits,
-        mask,
-        offsets,
-        limits,
-        fallback,
-        rows,
-        logits_stride,
-        mask_stride,
-        widest,
-        MASKED,
-        WIDE,
-        ROWS,
+    arrays = (logits, mask, offsets, limits, fallback)
+    sizes = (rows, logits_stride, mask_stride, widest)
+    row, valid, option, cell, empty, x, allowed, log_pi, weight = load_component(
+        arrays, sizes, MASKED, WIDE, ROWS
     )
-    place = row.to(tl.int64) * count + tl.program_id(1)
-    log_pi = log_softmax(x, allowed)
-    weight = tl.where(allowed, tl.exp(log_pi), 0.0)
+    slot = row.to(tl.int64) * count + tl.program_id(1)
     wrong = tl.max((cell & (x - x != 0)).to(tl.int32), 1)
     if RAISES:
         wrong = tl.maximum(wrong, empty.to(tl.int32))
     if DRAWS:
-        u = tl.load(uniform + place, mask=there, other=0.0)
+        u = tl.load(uniform + slot, mask=valid, other=0.0)
         wrong = tl.maximum(wrong, ((u < 0) | (u > 1) | (u != u)).to(tl.int32))
         action = drawn(weight, u, option, WIDE)
-        tl.store(actions + place, action.to(tl.int64), mask=there)
+        tl.store(actions + slot, action.to(tl.int64), mask=valid)
     if TAKES:
-        action = tl.load(actions + place, mask=there, other=0)
+        action = tl.load(actions + slot, mask=valid, other=0)
         size = tl.load(limits + tl.program_id(1))
         wrong = tl.maximum(wrong, ((action < 0) | (action >= size)).to(tl.int32))
     if DRAWS or TAKES:
-        taken = allowed & (option == action[:, None])
+        is_action = allowed & (option == action[:, None])
         lowest = tl.full((ROWS,), LOWEST, x.dtype)
-        of_action = tl.maximum(tl.sum(tl.where(taken, log_pi, 0.0), 1), lowest)
-        of_action = tl.where(tl.max(taken.to(tl.int32), 1) > 0, of_action, lowest)
+        of_action = tl.maximum(tl.sum(tl.where(is_action, log_pi, 0.0), 1), lowest)
+        of_action = tl.where(tl.max(is_action.to(tl.int32), 1) > 0, of_action, lowest)
         if ABSENT:
             of_action = tl.where(empty, 0.0, of_action)
-        tl.store(log_prob + place, of_action, mask=there)
-    own = tl.where(weight > 0, weight * log_pi, 0.0)
-    tl.store(entropy + place, -tl.sum(own, 1), mask=there)
+        tl.store(log_prob + slot, of_action, mask=valid)
+    p_log_p = tl.where(weight > 0, weight * log_pi, 0.0)
+    tl.store(entropy + slot, -tl.sum(p_log_p, 1), mask=valid)
     if CHECK:
-        if tl.max(tl.where(there, wrong, 0), 0) > 0:
+        if tl.max(tl.where(valid, wrong, 0), 0) > 0:
             tl.store(bad, 1)
 
 
-@Launched
+@LaunchedKernel
 def gradient_kernel(
     logits,
     mask,
@@ -126,36 +115,25 @@ def gradient_kernel(
 ):
     """Σ over both results of what a logit adds, times the derivative by each: ∂ log π(a) / ∂ x_k =
     [k = a] − π_k,   ∂ H / ∂ x_k = −π_k (log π_k + H). A fallback is a constant."""
-    row, there, option, cell, x, allowed, empty = load_part(
-        logits,
-        mask,
-        offsets,
-        limits,
-        fallback,
-        rows,
-        logits_stride,
-        mask_stride,
-        widest,
-        MASKED,
-        WIDE,
-        ROWS,
+    arrays = (logits, mask, offsets, limits, fallback)
+    sizes = (rows, logits_stride, mask_stride, widest)
+    row, valid, option, cell, empty, _, allowed, log_pi, weight = load_component(
+        arrays, sizes, MASKED, WIDE, ROWS
     )
-    place = row.to(tl.int64) * count + tl.program_id(1)
-    log_pi = log_softmax(x, allowed)
-    weight = tl.where(allowed, tl.exp(log_pi), 0.0)
-    found = weight * 0.0
+    slot = row.to(tl.int64) * count + tl.program_id(1)
+    slope = weight * 0.0
     if OF_ACTION:
-        taken = allowed & (option == tl.load(actions + place, mask=there, other=0)[:, None])
-        by = tl.load(by_log_prob + place, mask=there, other=0.0)
-        by = tl.where(tl.max(taken.to(tl.int32), 1) > 0, by, 0.0)
-        found += by[:, None] * (taken.to(weight.dtype) - weight)
+        is_action = allowed & (option == tl.load(actions + slot, mask=valid, other=0)[:, None])
+        by = tl.load(by_log_prob + slot, mask=valid, other=0.0)
+        by = tl.where(tl.max(is_action.to(tl.int32), 1) > 0, by, 0.0)
+        slope += by[:, None] * (is_action.to(weight.dtype) - weight)
     if OF_ENTROPY:
-        own = tl.where(weight > 0, weight * log_pi, 0.0)
-        by = tl.load(by_entropy + place, mask=there, other=0.0)
-        found -= by[:, None] * (own - weight * tl.sum(own, 1)[:, None])
+        p_log_p = tl.where(weight > 0, weight * log_pi, 0.0)
+        by = tl.load(by_entropy + slot, mask=valid, other=0.0)
+        slope -= by[:, None] * (p_log_p - weight * tl.sum(p_log_p, 1)[:, None])
     learned = allowed & (empty.to(tl.int32) == 0)[:, None]
     at = row.to(tl.int64)[:, None] * whole + tl.load(offsets + tl.program_id(1)) + option
-    tl.store(gradient + at, tl.where(learned, found, 0.0), mask=cell)
+    tl.store(gradient + at, tl.where(learned, slope, 0.0), mask=cell)
 
 
 # launches
@@ -198,26 +176,34 @@ class Launch:
         """(actions, log-probability, entropy), [rows, C]; the first two are what they are where
         nothing is drawn or taken."""
         heads, nothing = self.heads, self.logits
-        room = (self.rows, heads.count)
+        shape = (self.rows, heads.count)
         log_prob, entropy = (
-            torch.empty(room, dtype=nothing.dtype, device=nothing.device) for _ in "12"
+            torch.empty(shape, dtype=nothing.dtype, device=nothing.device) for _ in "12"
         )
-        made = (
-            torch.empty(room, dtype=torch.int64, device=nothing.device)
+        chosen_actions = (
+            torch.empty(shape, dtype=torch.int64, device=nothing.device)
             if actions is None
             else actions
         )
         bad = torch.zeros(1, dtype=torch.int32, device=nothing.device) if heads.check else entropy
         drawn_from = nothing if uniform is None else uniform
-        given = (*self.places, drawn_from, made, log_prob, entropy, bad, *self.integers)
-        rules = (self.masked, heads.tables.absent, heads.raises, heads.check)
+        arguments = (
+            *self.places,
+            drawn_from,
+            chosen_actions,
+            log_prob,
+            entropy,
+            bad,
+            *self.integers,
+        )
+        flags = (self.masked, heads.tables.absent, heads.raises, heads.check)
         ways = (uniform is not None, actions is not None, torch.finfo(nothing.dtype).min)
-        choose_kernel(self.grid, given, (*rules, *ways, *self.size))
+        choose_kernel(self.grid, arguments, (*flags, *ways, *self.size))
         if heads.check and bad.item():
-            self.complain(uniform, actions)
-        return made, log_prob, entropy
+            self.raise_bad_values(uniform, actions)
+        return chosen_actions, log_prob, entropy
 
-    def complain(self, uniform: torch.Tensor | None, actions: torch.Tensor | None) -> None:
+    def raise_bad_values(self, uniform: torch.Tensor | None, actions: torch.Tensor | None) -> None:
         """The eager form says where and why."""
         mask = self.mask if self.masked else None
         shaped, _ = self.heads.shaped_plainly(self.logits, mask)
@@ -233,16 +219,16 @@ class Launch:
         by_entropy: torch.Tensor | None,
     ) -> torch.Tensor:
         nothing, shape = self.logits, self.logits.shape
-        found = torch.empty(shape, dtype=nothing.dtype, device=nothing.device)
+        by_logits = torch.empty(shape, dtype=nothing.dtype, device=nothing.device)
         results = (actions, by_log_prob, by_entropy)
-        given = (nothing if each is None else each.contiguous() for each in results)
+        inputs = (nothing if tensor is None else tensor.contiguous() for tensor in results)
         ways = (self.masked, by_log_prob is not None, by_entropy is not None)
         gradient_kernel(
             self.grid,
-            (*self.places, *given, found, *self.integers, self.heads.options),
+            (*self.places, *inputs, by_logits, *self.integers, self.heads.options),
             (*ways, *self.size),
         )
-        return found
+        return by_logits
 
 
 class Evaluate(torch.autograd.Function):
@@ -259,8 +245,8 @@ class Evaluate(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_log_prob: Any, by_entropy: Any) -> Any:
         logits, mask, actions = ctx.saved_tensors
-        found = Launch(ctx.heads, logits, mask).gradient(actions, by_log_prob, by_entropy)
-        return found, None, None, None
+        by_logits = Launch(ctx.heads, logits, mask).gradient(actions, by_log_prob, by_entropy)
+        return by_logits, None, None, None
 
 
 def prepared(
@@ -291,8 +277,8 @@ def evaluate(
                 f"{tuple(actions.shape)}"
             )
         actions = actions.reshape(-1, heads.count).contiguous()
-    found = Evaluate.apply(rows, allowed, actions, heads)
-    log_prob, entropy = (each.view(*logits.shape[:-1], heads.count) for each in found)  # type: ignore[union-attr]
+    outputs = Evaluate.apply(rows, allowed, actions, heads)
+    log_prob, entropy = (output.view(*logits.shape[:-1], heads.count) for output in outputs)  # type: ignore[union-attr]
     return log_prob, entropy
 
 

@@ -37,26 +37,26 @@ def kind_of(argument: Any) -> Any:
     return argument > INT32 if kind is int else kind if kind is float else argument.dtype
 
 
-class Launched:
+class LaunchedKernel:
     """A kernel that is called by itself, often: compiled once for each set of constants and types,
     and then launched without Triton's look at every argument, which takes longer than a small
     kernel does. So nothing is assumed of integers and addresses. Constants come last."""
 
     def __init__(self, function: Any) -> None:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        given = [name for name in names if name not in function.__annotations__]
-        self.kernel, self.made = triton.jit(function, do_not_specialize=given), {}
+        runtime_names = [name for name in names if name not in function.__annotations__]
+        self.kernel, self.made = triton.jit(function, do_not_specialize=runtime_names), {}
 
     def __call__(
-        self, grid: tuple[int, int, int], given: tuple[Any, ...], constants: tuple[Any, ...]
+        self, grid: tuple[int, int, int], arguments: tuple[Any, ...], constants: tuple[Any, ...]
     ) -> None:
         """With four warps."""
-        key = (given[0].get_device(), constants, *map(kind_of, given))
+        key = (arguments[0].get_device(), constants, *map(kind_of, arguments))
         made = self.made.get(key)
         if made is None:  # always in the interpreter
-            self.made[key] = self.kernel[grid](*given, *constants)
+            self.made[key] = self.kernel[grid](*arguments, *constants)
         else:
-            made[grid](*given, *constants)
+            made[grid](*arguments, *constants)
 
 
 def available() -> bool:
@@ -101,7 +101,7 @@ def padded(size: int, least: int = 16) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
-def words(keys: list[Any], device: Any) -> torch.Tensor:
+def key_tensor(keys: list[Any], device: Any) -> torch.Tensor:
     """Streams of `core.random` as int64 tensors hold them."""
     return torch.tensor([random.signed(int(k)) for k in keys], dtype=torch.int64, device=device)
 
@@ -129,11 +129,11 @@ def uniform(stream, counter):
 @gpu_kernel
 def schedule_at(numbers, step, KIND: tl.constexpr):
     """The value at an environment step of a schedule's four numbers: kind, start, end, steps."""
-    found = tl.load(numbers + 1)
+    value = tl.load(numbers + 1)
     if KIND > 0:
-        start, end = found, tl.load(numbers + 2)
+        start, end = value, tl.load(numbers + 2)
         done = tl.minimum(step.to(tl.float64) / tl.load(numbers + 3), 1.0)
-        found = start + (end - start) * done
+        value = start + (end - start) * done
         if KIND == 2:
-            found = start * tl.exp(tl.log(end / start) * done)
-    return found
+            value = start * tl.exp(tl.log(end / start) * done)
+    return value

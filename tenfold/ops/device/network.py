@@ -6,6 +6,7 @@ A network is
 the torch module, whose weights are (out, in); what is padded is zero and stays so.
 """
 
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class NetShape(NamedTuple):
 
 RELU = tl.constexpr(mlp.RELU)  # else tanh
 KEEP1, KEEP2 = tl.constexpr(BETA1), tl.constexpr(BETA2)
+LOG_KEEP1, LOG_KEEP2 = tl.constexpr(math.log(BETA1)), tl.constexpr(math.log(BETA2))
 
 
 @gpu_kernel
@@ -51,12 +53,12 @@ def layer_places(layer: tl.constexpr, N: tl.constexpr):
     for before in tl.static_range(layer):
         at += (N.sizes[before] + 1) * N.sizes[before + 1]
     row, column = tl.arange(0, N.pads[layer]), tl.arange(0, N.pads[layer + 1])
-    there = column < N.sizes[layer + 1]
+    exists = column < N.sizes[layer + 1]
     return (
         at + column[None, :] * N.sizes[layer] + row[:, None],
-        there[None, :] & (row[:, None] < N.sizes[layer]),
+        exists[None, :] & (row[:, None] < N.sizes[layer]),
         at + N.sizes[layer] * N.sizes[layer + 1] + column,
-        there,
+        exists,
     )
 
 
@@ -82,35 +84,35 @@ def store(flat, layers, N: tl.constexpr):
 
 @gpu_kernel
 def zeros_like(layers, N: tl.constexpr):
-    found = ()
+    zeros = ()
     for i in tl.static_range(2 * N.layers):
-        found = found + (layers[i] * 0.0,)
-    return found
+        zeros = zeros + (layers[i] * 0.0,)
+    return zeros
 
 
 @gpu_kernel
 def sum_of(layers, more, N: tl.constexpr):
-    found = ()
+    sums = ()
     for i in tl.static_range(2 * N.layers):
-        found = found + (layers[i] + more[i],)
-    return found
+        sums = sums + (layers[i] + more[i],)
+    return sums
 
 
 @gpu_kernel
 def moved_towards(layers, other, share, N: tl.constexpr):
     """layers + share·(other − layers): Polyak's average."""
-    found = ()
+    moved = ()
     for i in tl.static_range(2 * N.layers):
-        found = found + (layers[i] + share * (other[i] - layers[i]),)
-    return found
+        moved = moved + (layers[i] + share * (other[i] - layers[i]),)
+    return moved
 
 
 @gpu_kernel
 def where(condition, layers, other, N: tl.constexpr):
-    found = ()
+    selected = ()
     for i in tl.static_range(2 * N.layers):
-        found = found + (tl.where(condition, layers[i], other[i]),)
-    return found
+        selected = selected + (tl.where(condition, layers[i], other[i]),)
+    return selected
 
 
 @gpu_kernel
@@ -142,7 +144,7 @@ def slope_at(output, N: tl.constexpr):
 @gpu_kernel
 def forward(layers, x, N: tl.constexpr):
     """Rows x [B, in] -> (x, each hidden layer's output, the network's)."""
-    found = (x,)
+    outputs = (x,)
     for layer in tl.static_range(len(N.sizes) - 1):
         x = (
             tl.dot(x, layers[2 * layer], input_precision=N.precision)
@@ -150,24 +152,31 @@ def forward(layers, x, N: tl.constexpr):
         )
         if layer < N.layers - 1:
             x = activated(x, N)
-        found = found + (x,)
-    return found
+        outputs = outputs + (x,)
+    return outputs
 
 
 @gpu_kernel
 def backward(layers, outputs, delta, N: tl.constexpr):
     """The gradient by all parameters, from `delta`, that by the network's output."""
-    found = ()
+    grads = ()
     for i in tl.static_range(len(N.sizes) - 1):
         before = outputs[N.layers - 1 - i]
-        found = (
+        grads = (
             tl.dot(tl.trans(before), delta, input_precision=N.precision),
             tl.sum(delta, 0),
-        ) + found
+        ) + grads
         if i < N.layers - 1:
             weight = tl.trans(layers[2 * (N.layers - 1 - i)])
             delta = tl.dot(delta, weight, input_precision=N.precision) * slope_at(before, N)
-    return found
+    return grads
+
+
+@gpu_kernel
+def adam_rates(lr, steps):
+    """(lr / (1 − β₁ᵗ), 1 / √(1 − β₂ᵗ)) of step number `steps`; all float64 but the results."""
+    rate = (lr / (1 - tl.exp(steps * LOG_KEEP1))).to(tl.float32)
+    return rate, (1 / tl.sqrt(1 - tl.exp(steps * LOG_KEEP2))).to(tl.float32)
 
 
 @gpu_kernel

@@ -40,9 +40,9 @@ class PolicyRows(NamedTuple):
     """What was acted, of all rows of a rollout, and which of them are a minibatch."""
 
     index: torch.Tensor
-    there: torch.Tensor  # 1 where such a row counts; read where the shape is uneven
+    counts: torch.Tensor  # 1 where such a row counts; read where the shape is uneven
     numbers: torch.Tensor  # [rows, columns]
-    chosen: torch.Tensor
+    discrete: torch.Tensor
     mask: torch.Tensor
 
 
@@ -59,7 +59,7 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         numbers = rng.normal(size=(rows, REAL + reals)).astype(dtype)
         numbers[:, WEIGHT] = rng.random(rows) < 0.9
         numbers[:, LOG_P] = -len(sizes) - reals
-        given = PolicyRows(
+        policy_rows = PolicyRows(
             torch.from_numpy(rng.permutation(rows)[:batch]),
             torch.from_numpy((np.arange(batch) < batch - 2).astype(dtype)),
             torch.from_numpy(numbers),
@@ -71,16 +71,16 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
             torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3)
         )
         shape = PolicyLossShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
-        yield *tensors, given, shape
+        yield *tensors, policy_rows, shape
 
 
 def policy_derivative_reference(output, value, log_std, rows, shape):
     leaves = [x.detach().clone().requires_grad_() for x in (output, value, log_std)]
-    numbers, chosen = rows.numbers[rows.index], rows.chosen[rows.index].numpy()
-    mask = rows.mask[rows.index].numpy() if shape.masked else np.zeros((len(chosen), 0), bool)
-    weight = numbers[:, WEIGHT] * (rows.there if shape.uneven else 1)
+    numbers, discrete = rows.numbers[rows.index], rows.discrete[rows.index].numpy()
+    mask = rows.mask[rows.index].numpy() if shape.masked else np.zeros((len(discrete), 0), bool)
+    weight = numbers[:, WEIGHT] * (rows.counts if shape.uneven else 1)
     weight = weight / weight.sum().clamp(min=1)
-    action = np.array(shape.sizes, np.int64), chosen, numbers[:, REAL:].numpy(), mask
+    action = np.array(shape.sizes, np.int64), discrete, numbers[:, REAL:].numpy(), mask
     log_p, entropy = evaluated(leaves[0].T, leaves[2], *action)
     old_log_p, advantage = numbers[:, LOG_P], numbers[:, ADVANTAGE]
     loss, kl, clipped = surrogate_loss(log_p, old_log_p, advantage, weight, shape.clip)
@@ -94,16 +94,52 @@ def policy_derivative_reference(output, value, log_std, rows, shape):
 
 
 @gpu_kernel
-def head_of(output, mask, item, row, here, start, size, H: tl.constexpr):
-    """One component of a block of rows: (log-probabilities, probabilities, which options are
-    allowed), 0 where one is not."""
+def head_of(head, arrays, item, row, here, H: tl.constexpr):
+    """One component of a block of rows: (its first column, how many options it has;
+    log-probabilities and probabilities, 0 where an option is not allowed; which is the
+    action's)."""
+    output, discrete, mask, offsets = arrays
+    start = tl.load(offsets + head)
+    size = tl.load(offsets + head + 1) - start
     k = tl.arange(0, H[2])[None, :]
     inside = here[:, None] & (k < size)
     x = tl.load(output + item[:, None] * H[0] + start + k, mask=inside, other=0.0)
     if H[3]:
         inside &= tl.load(mask + row[:, None] * H[1] + start + k, mask=inside, other=0) != 0
-    log_p = tl.where(inside, log_softmax(x, inside), 0.0)
-    return log_p, tl.where(inside, tl.exp(log_p), 0.0), inside
+    log_pi = tl.where(inside, log_softmax(x, inside), 0.0)
+    action = tl.load(discrete + row * H[4] + head, mask=here, other=0)
+    is_action = (k == action[:, None]) & inside
+    return start, size, log_pi, tl.where(inside, tl.exp(log_pi), 0.0), is_action
+
+
+@gpu_kernel
+def total_weight(index, counts, numbers, batch, H: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Σ of the weights of a minibatch."""
+    total = 0.0
+    for first in range(0, batch, AT_ONCE):
+        i = first + tl.arange(0, AT_ONCE)
+        row = tl.load(index + i, mask=i < batch, other=0)
+        weight = tl.load(numbers + row * H[7] + 2, mask=i < batch, other=0.0)
+        if H[8]:
+            weight *= tl.load(counts + i, mask=i < batch, other=0.0)
+        total += tl.sum(weight, 0)
+    return total
+
+
+@gpu_kernel
+def value_error(value, row_numbers, item, here, value_clip, H: tl.constexpr):
+    """((V − R)², clipped where values are; its derivative by V) of rows."""
+    new = tl.load(value + item, mask=here, other=0.0)
+    target = tl.load(row_numbers + 4, mask=here, other=0.0)
+    old = tl.load(row_numbers + 3, mask=here, other=0.0)
+    error, by_value = (new - target) * (new - target), 2 * (new - target)
+    if H[9]:
+        near = old + tl.minimum(tl.maximum(new - old, -value_clip), value_clip)
+        other = (near - target) * (near - target)
+        by_near = tl.where(tl.abs(new - old) <= value_clip, 2 * (near - target), 0.0)
+        by_value = tl.where(other > error, by_near, by_value)
+        error = tl.maximum(error, other)
+    return error, by_value
 
 
 @gpu_kernel
@@ -112,14 +148,14 @@ def policy_kernel(
     value,
     log_std,
     index,
-    there,
+    counts,
     numbers,
-    chosen,
+    discrete,
     mask,
     offsets,
     d_output,
     d_value,
-    parts,
+    partial,
     batch,
     clip,
     value_clip,
@@ -133,76 +169,56 @@ def policy_kernel(
     there are masks, components, numbers of an action, these padded, columns of a row's numbers,
     whether rows may not count, whether values are clipped."""
     program = tl.program_id(0)
-    total = 0.0
-    for first in range(0, batch, AT_ONCE):
-        i = first + tl.arange(0, AT_ONCE)
-        place = tl.load(index + i, mask=i < batch, other=0)
-        w = tl.load(numbers + place * H[7] + 2, mask=i < batch, other=0.0)
-        if H[8]:
-            w *= tl.load(there + i, mask=i < batch, other=0.0)
-        total += tl.sum(w, 0)
+    total = total_weight(index, counts, numbers, batch, H, AT_ONCE)
     item = program * ROWS + tl.arange(0, ROWS)
     here = item < batch
     row = tl.load(index + item, mask=here, other=0)
-    own = numbers + row * H[7]
-    weight = tl.load(own + 2, mask=here, other=0.0) / tl.maximum(total, 1.0)
+    row_numbers = numbers + row * H[7]
+    weight = tl.load(row_numbers + 2, mask=here, other=0.0) / tl.maximum(total, 1.0)
     if H[8]:
-        weight *= tl.load(there + item, mask=here, other=0.0)
+        weight *= tl.load(counts + item, mask=here, other=0.0)
+    heads = output, discrete, mask, offsets
     log_p = tl.zeros((ROWS,), tl.float32)
     entropy = tl.zeros((ROWS,), tl.float32)
     for head in range(H[4]):
-        start, end = tl.load(offsets + head), tl.load(offsets + head + 1)
-        each, share, inside = head_of(output, mask, item, row, here, start, end - start, H)
-        taken = tl.load(chosen + row * H[4] + head, mask=here, other=0)
-        is_taken = (tl.arange(0, H[2])[None, :] == taken[:, None]) & inside
-        log_p += tl.sum(tl.where(is_taken, each, 0.0), 1)
-        entropy -= tl.sum(share * each, 1)
+        _, _, log_pi, share, is_action = head_of(head, heads, item, row, here, H)
+        log_p += tl.sum(tl.where(is_action, log_pi, 0.0), 1)
+        entropy -= tl.sum(share * log_pi, 1)
     d = tl.arange(0, H[6])
     if H[5]:
         both = here[:, None] & (d < H[5])[None, :]
         spread = tl.load(log_std + d, mask=d < H[5], other=0.0)[None, :]
         mean = tl.load(output + item[:, None] * H[0] + H[1] + d[None, :], mask=both, other=0.0)
-        real = tl.load(own[:, None] + 5 + d[None, :], mask=both, other=0.0)
+        real = tl.load(row_numbers[:, None] + 5 + d[None, :], mask=both, other=0.0)
         off = (real - mean) * tl.exp(-spread)
         log_p += tl.sum(tl.where(both, -0.5 * off * off - spread - HALF_LOG_TAU, 0.0), 1)
         entropy += tl.sum(tl.where(both, spread + 0.5 + HALF_LOG_TAU, 0.0), 1)
-    change = log_p - tl.load(own, mask=here, other=0.0)
-    gain = tl.load(own + 1, mask=here, other=0.0)
+    change = log_p - tl.load(row_numbers, mask=here, other=0.0)
+    gain = tl.load(row_numbers + 1, mask=here, other=0.0)
     ratio = tl.exp(change)
     plain = ratio * gain
-    cut = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip) * gain
-    by_log_p = -weight * tl.where(plain <= cut, plain, 0.0)
+    clipped_gain = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip) * gain
+    by_log_p = -weight * tl.where(plain <= clipped_gain, plain, 0.0)
     for head in range(H[4]):
-        start, end = tl.load(offsets + head), tl.load(offsets + head + 1)
-        each, share, inside = head_of(output, mask, item, row, here, start, end - start, H)
-        taken = tl.load(chosen + row * H[4] + head, mask=here, other=0)
-        k = tl.arange(0, H[2])[None, :]
-        is_taken = tl.where((k == taken[:, None]) & inside, 1.0, 0.0)
-        spread_out = -tl.sum(share * each, 1)
+        start, size, log_pi, share, is_action = head_of(head, heads, item, row, here, H)
+        spread_out = -tl.sum(share * log_pi, 1)
         some = tl.sum(share, 1)[:, None]
-        slope = by_log_p[:, None] * (is_taken - share) * some
-        slope += (entropy_weight * weight)[:, None] * share * (each + spread_out[:, None])
-        places = d_output + item[:, None] * H[0] + start + k
-        tl.store(places, slope, mask=here[:, None] & (k < end - start))
+        slope = by_log_p[:, None] * (tl.where(is_action, 1.0, 0.0) - share) * some
+        slope += (entropy_weight * weight)[:, None] * share * (log_pi + spread_out[:, None])
+        k = tl.arange(0, H[2])[None, :]
+        cells = d_output + item[:, None] * H[0] + start + k
+        tl.store(cells, slope, mask=here[:, None] & (k < size))
     if H[5]:
         slope = by_log_p[:, None] * off * tl.exp(-spread)
         tl.store(d_output + item[:, None] * H[0] + H[1] + d[None, :], slope, mask=both)
         by_spread = by_log_p[:, None] * (off * off - 1) - (entropy_weight * weight)[:, None]
         summed = tl.sum(tl.where(both, by_spread, 0.0), 0)
-        tl.store(parts + program * (5 + H[5]) + 5 + d, summed, mask=d < H[5])
-    now = tl.load(value + item, mask=here, other=0.0)
-    aim, old = tl.load(own + 4, mask=here, other=0.0), tl.load(own + 3, mask=here, other=0.0)
-    error, by_value = (now - aim) * (now - aim), 2 * (now - aim)
-    if H[9]:
-        near = old + tl.minimum(tl.maximum(now - old, -value_clip), value_clip)
-        other = (near - aim) * (near - aim)
-        by_near = tl.where(tl.abs(now - old) <= value_clip, 2 * (near - aim), 0.0)
-        by_value = tl.where(other > error, by_near, by_value)
-        error = tl.maximum(error, other)
+        tl.store(partial + program * (5 + H[5]) + 5 + d, summed, mask=d < H[5])
+    error, by_value = value_error(value, row_numbers, item, here, value_clip, H)
     tl.store(d_value + item, value_weight * 0.5 * weight * by_value, mask=here)
     far = tl.where(tl.abs(ratio - 1) > clip, 1.0, 0.0)
-    out = parts + program * (5 + H[5])
-    tl.store(out, -tl.sum(weight * tl.minimum(plain, cut), 0))
+    out = partial + program * (5 + H[5])
+    tl.store(out, -tl.sum(weight * tl.minimum(plain, clipped_gain), 0))
     tl.store(out + 1, 0.5 * tl.sum(weight * error, 0))
     tl.store(out + 2, tl.sum(weight * entropy, 0))
     tl.store(out + 3, tl.sum(weight * (ratio - 1 - change), 0))
@@ -241,20 +257,20 @@ def policy_derivative(
     batch, outputs = output.shape
     programs = triton.cdiv(batch, ROWS)
     d_output, d_value = torch.empty_like(output), output.new_empty(batch)
-    parts = output.new_empty(programs, TOLD + shape.reals)
+    partial = output.new_empty(programs, TOLD + shape.reals)
     policy_kernel[(programs,)](
         output,
         value.contiguous(),
         log_std if shape.reals else output,
         rows.index,
-        rows.there,
+        rows.counts,
         rows.numbers,
-        rows.chosen,
+        rows.discrete,
         rows.mask.view(torch.uint8) if shape.masked else output,
         offsets,
         d_output,
         d_value,
-        parts,
+        partial,
         batch,
         shape.clip,
         shape.value_clip,
@@ -275,5 +291,5 @@ def policy_derivative(
         ROWS=ROWS,
         AT_ONCE=min(AT_ONCE, padded(batch)),
     )
-    summed = parts.sum(0)
+    summed = partial.sum(0)
     return d_output, d_value, summed[TOLD:], summed[:TOLD]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from tenfold.ops.device.language import Launched, device_pair, gpu_kernel, padded
+from tenfold.ops.device.language import LaunchedKernel, device_pair, gpu_kernel, padded
 from tenfold.ops.returns import EQUAL, GAE_EXAMPLES, gae_reference
 from tenfold.ops.rollouts import check_shapes, dispatched
 
@@ -22,7 +22,7 @@ def follow(constant, factor, later_constant, later_factor):
     return later_constant + later_factor * constant, later_factor * factor
 
 
-@Launched
+@LaunchedKernel
 def gae_kernel(
     reward,
     discount,
@@ -34,40 +34,40 @@ def gae_kernel(
     rest,
     time,
     batch,
-    parts,
+    components,
     TIME: tl.constexpr,
     COLUMNS: tl.constexpr,
     CHUNKS: tl.constexpr,
     COMPONENTS: tl.constexpr,
 ):
-    """Columns are those of [T, B, K] for one member; `parts` = K components share a boundary.
+    """Columns are those of [T, B, K] for one member; `components` = K share a boundary.
     `rest` is what float32 leaves of λ; CHUNKS and COMPONENTS say whether there are several."""
     kind = out.dtype.element_ty
-    member, width = tl.program_id(1).to(tl.int64) * time, batch * parts
+    member, width = tl.program_id(1).to(tl.int64) * time, batch * components
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    there, owner = column < width, column
+    valid, owner = column < width, column
     if COMPONENTS:
-        owner = column // parts
+        owner = column // components
     keep = tl.zeros((), kind) + lam + rest
     running = tl.zeros((COLUMNS,), kind)
     last = (time + TIME - 1) // TIME - 1
     for chunk in range(last + 1):
         t = ((last - chunk) * TIME + tl.arange(0, TIME))[:, None]
-        mask = (t < time) & there[None, :]
-        own, shared = t * width + column[None, :], t * batch + owner[None, :]
+        mask = (t < time) & valid[None, :]
+        cell, shared = t * width + column[None, :], t * batch + owner[None, :]
         full, lead = member * width, member * batch
         gamma = tl.load(discount + lead + shared, mask=mask, other=0.0)
         ends = tl.load(boundary + lead + shared, mask=mask, other=0).to(kind)
-        delta = tl.load(reward + full + own, mask=mask, other=0.0)
-        delta += gamma * tl.load(next_value + full + own, mask=mask, other=0.0)
-        delta -= tl.load(value + full + own, mask=mask, other=0.0)
+        delta = tl.load(reward + full + cell, mask=mask, other=0.0)
+        delta += gamma * tl.load(next_value + full + cell, mask=mask, other=0.0)
+        delta -= tl.load(value + full + cell, mask=mask, other=0.0)
         flow = keep * gamma * (1 - ends)
         inner, share = tl.associative_scan((delta, flow), 0, follow, reverse=True)
         if CHUNKS:
             inner = inner + share * running[None, :]
             first = tl.arange(0, TIME)[:, None] == 0
             running = tl.sum(tl.where(first, inner, 0.0), 0).to(kind)
-        tl.store(out + full + own, inner, mask=mask)
+        tl.store(out + full + cell, inner, mask=mask)
 
 
 def gae_on_gpu(
@@ -80,10 +80,10 @@ def gae_on_gpu(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`ops.returns.gae` of tensors where they are, all layouts, without gradient."""
-    given = (reward, discount, value, next_value, boundary)
-    if out is None and as_they_are(*given):
-        return launched(*given, lam)
-    return dispatched(None, copied, given, lam, out)
+    tensors = (reward, discount, value, next_value, boundary)
+    if out is None and as_they_are(*tensors):
+        return launched(*tensors, lam)
+    return dispatched(None, copied, tensors, lam, out)
 
 
 def as_they_are(reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any) -> bool:
@@ -109,12 +109,12 @@ def as_they_are(reward: Any, discount: Any, value: Any, next_value: Any, boundar
 @device_pair(gae_reference, GAE_EXAMPLES, "ops.device.returns.gae", **EQUAL)
 def copied(*tensors: Any) -> torch.Tensor:
     """The same of tensors that must be made alike first."""
-    *given, boundary, lam = tensors
-    check_shapes((*given, boundary))
+    *numbers, boundary, lam = tensors
+    check_shapes((*numbers, boundary))
     dtype = torch.float32
-    for tensor in given:
+    for tensor in numbers:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    floats = (tensor.to(dtype).contiguous() for tensor in given)
+    floats = (tensor.to(dtype).contiguous() for tensor in numbers)
     return launched(*floats, boundary.to(dtype).contiguous(), lam)
 
 
@@ -128,13 +128,13 @@ def launched(
 ) -> torch.Tensor:
     full, lead = reward.shape, discount.shape
     time, batch = lead[-2:]
-    parts = full[-1] if len(full) > len(lead) else 1
+    components = full[-1] if len(full) > len(lead) else 1
     size = min(TIME, padded(time, 1))
     out, near = torch.empty_like(reward), float(np.float32(lam))
-    given = reward, discount, value, next_value, boundary, out, near, lam - near
+    tensors = reward, discount, value, next_value, boundary, out, near, lam - near
     gae_kernel(
-        (-(-batch * parts // COLUMNS), lead[0] if len(lead) == 3 else 1, 1),
-        (*given, time, batch, parts),
-        (size, COLUMNS, time > size, parts > 1),
+        (-(-batch * components // COLUMNS), lead[0] if len(lead) == 3 else 1, 1),
+        (*tensors, time, batch, components),
+        (size, COLUMNS, time > size, components > 1),
     )
     return out

@@ -1,6 +1,6 @@
-"""`ops.sampling` in Triton: the sum tree, whose leaves are written and found together, level by
-level, inside other kernels or in a launch of their own; and permutations, each thread its own
-place."""
+"""`ops.sampling` in Triton: the sum tree, whose leaves are written and looked up together, level by
+level, inside other kernels or in a launch of their own; and permutations, each thread one
+index of it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,14 @@ import triton
 import triton.language as tl
 
 from tenfold.ops import sampling
-from tenfold.ops.device.language import Launched, bits, device, device_pair, gpu_kernel, words
+from tenfold.ops.device.language import (
+    LaunchedKernel,
+    bits,
+    device,
+    device_pair,
+    gpu_kernel,
+    key_tensor,
+)
 from tenfold.ops.sampling import (
     find_examples,
     find_reference,
@@ -24,16 +31,16 @@ CHUNK, WIDE, SIZE = 64, 1024, 128
 
 
 @gpu_kernel
-def put(tree, half: tl.constexpr, leaf, value, there):
-    """Sets leaves, and the sums above them anew. Of equal leaves at most one may be `there`."""
+def put(tree, half: tl.constexpr, leaf, value, valid):
+    """Sets leaves, and the sums above them anew. Of equal leaves at most one may be `valid`."""
     node, level = half + leaf, tl.full((), half, tl.int32)
-    tl.store(tree + node, value, mask=there)
+    tl.store(tree + node, value, mask=valid)
     while level > 1:
         tl.debug_barrier()
         node, level = node // 2, level // 2
-        left = tl.load(tree + 2 * node, mask=there, other=0.0)
-        right = tl.load(tree + 2 * node + 1, mask=there, other=0.0)
-        tl.store(tree + node, left + right, mask=there)
+        left = tl.load(tree + 2 * node, mask=valid, other=0.0)
+        right = tl.load(tree + 2 * node + 1, mask=valid, other=0.0)
+        tl.store(tree + node, left + right, mask=valid)
     tl.debug_barrier()
 
 
@@ -51,52 +58,54 @@ def find(tree, half, mass):
 
 
 @gpu_kernel
-def is_last(leaf, there, SIZE: tl.constexpr):
+def is_last(leaf, valid, SIZE: tl.constexpr):
     """Whether no later item has the same leaf."""
     i = tl.arange(0, SIZE)
-    same = (leaf[:, None] == leaf[None, :]) & (i[None, :] > i[:, None]) & there[None, :]
+    same = (leaf[:, None] == leaf[None, :]) & (i[None, :] > i[:, None]) & valid[None, :]
     return tl.sum(same.to(tl.int32), 1) == 0
 
 
 # launches
 
 
-@Launched
+@LaunchedKernel
 def put_kernel(tree, leaf, value, half, count, CHUNK: tl.constexpr, WIDE: tl.constexpr):
     """One program: leaves in their order, of equal ones the last counts; then the sums above them,
     level by level."""
     for first in range(0, count, CHUNK):
         item = first + tl.arange(0, CHUNK)
-        there = item < count
-        own = tl.load(leaf + item, mask=there, other=-1)
-        last = there & is_last(own, there, CHUNK)
-        tl.store(tree + half + own, tl.load(value + item, mask=there, other=0.0), mask=last)
+        valid = item < count
+        target = tl.load(leaf + item, mask=valid, other=-1)
+        last = valid & is_last(target, valid, CHUNK)
+        tl.store(tree + half + target, tl.load(value + item, mask=valid, other=0.0), mask=last)
         tl.debug_barrier()
     level, shift = tl.full((), 0, tl.int32) + half, tl.full((), 0, tl.int32)
     while level > 1:
         level, shift = level // 2, shift + 1
         for first in range(0, count, WIDE):
             item = first + tl.arange(0, WIDE)
-            there = item < count
-            node = (half + tl.load(leaf + item, mask=there, other=0)) >> shift
-            left = tl.load(tree + 2 * node, mask=there, other=0.0)
-            right = tl.load(tree + 2 * node + 1, mask=there, other=0.0)
-            tl.store(tree + node, left + right, mask=there)
+            valid = item < count
+            node = (half + tl.load(leaf + item, mask=valid, other=0)) >> shift
+            left = tl.load(tree + 2 * node, mask=valid, other=0.0)
+            right = tl.load(tree + 2 * node + 1, mask=valid, other=0.0)
+            tl.store(tree + node, left + right, mask=valid)
         tl.debug_barrier()
 
 
-@Launched
-def find_kernel(tree, given, leaf, priority, half, count, SHARES: tl.constexpr, SIZE: tl.constexpr):
-    """`given` are masses, or with SHARES uniform numbers: item i then falls into the i-th of
+@LaunchedKernel
+def find_kernel(
+    tree, inputs, leaf, priority, half, count, SHARES: tl.constexpr, SIZE: tl.constexpr
+):
+    """`inputs` are masses, or with SHARES uniform numbers: item i then falls into the i-th of
     `count` equal parts of the whole mass."""
     item = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    there = item < count
-    mass = tl.load(given + item, mask=there, other=0.0)
+    valid = item < count
+    mass = tl.load(inputs + item, mask=valid, other=0.0)
     if SHARES:
         mass = (item.to(tl.float64) + mass) / count.to(tl.float64) * tl.load(tree + 1)
-    found = find(tree, half, tl.where(there, mass, 0.0))
-    tl.store(leaf + item, found.to(tl.int64), mask=there)
-    tl.store(priority + item, tl.load(tree + half + found, mask=there, other=0.0), mask=there)
+    index = find(tree, half, tl.where(valid, mass, 0.0))
+    tl.store(leaf + item, index.to(tl.int64), mask=valid)
+    tl.store(priority + item, tl.load(tree + half + index, mask=valid, other=0.0), mask=valid)
 
 
 def put_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -114,14 +123,14 @@ def put_leaves(tree: torch.Tensor, leaf: torch.Tensor, value: torch.Tensor) -> t
 
 
 def find_leaves(
-    tree: torch.Tensor, given: torch.Tensor, shares: bool = False
+    tree: torch.Tensor, inputs: torch.Tensor, shares: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(leaf, its priority) of masses [B] float64; with `shares` of uniform numbers, the i-th of
     which falls into the i-th of B equal parts of the whole mass."""
-    leaf = torch.empty(len(given), dtype=torch.int64, device=tree.device)
-    priority, count = torch.empty_like(given), len(given)
-    given = tree, given, leaf, priority, len(tree) // 2, count
-    find_kernel((-(-count // SIZE), 1, 1), given, (shares, SIZE))
+    leaf = torch.empty(len(inputs), dtype=torch.int64, device=tree.device)
+    priority, count = torch.empty_like(inputs), len(inputs)
+    arguments = tree, inputs, leaf, priority, len(tree) // 2, count
+    find_kernel((-(-count // SIZE), 1, 1), arguments, (shares, SIZE))
     return leaf, priority
 
 
@@ -133,8 +142,8 @@ def sample_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 def sample_reference(tree, u):
     leaf = tree[len(tree) // 2 :]
-    found = find_reference(tree, (np.arange(len(u)) + u) / len(u) * leaf.sum())
-    return found, leaf[found]
+    index = find_reference(tree, (np.arange(len(u)) + u) / len(u) * leaf.sum())
+    return index, leaf[index]
 
 
 @device_pair(find_reference, find_examples, "ops.device.sampling.find")
@@ -181,9 +190,9 @@ def order_kernel(
     stream, count, out, N: tl.constexpr, UPPER: tl.constexpr, LOWER: tl.constexpr, PAD: tl.constexpr
 ):
     item = tl.arange(0, PAD)
-    there = item < N
-    found = places(tl.where(there, item, 0), tl.load(stream), tl.load(count), N, UPPER, LOWER)
-    tl.store(out + item, found, mask=there)
+    valid = item < N
+    sources = places(tl.where(valid, item, 0), tl.load(stream), tl.load(count), N, UPPER, LOWER)
+    tl.store(out + item, sources, mask=valid)
 
 
 @device_pair(sampling.shuffle_reference, sampling.shuffle_examples, "ops.device.sampling.shuffle")
@@ -193,6 +202,12 @@ def shuffle_on_device(stream: Any, count: int, order: Any) -> torch.Tensor:
     number = torch.tensor([count], device=device())
     upper, lower = sampling.split_bits(size)
     order_kernel[(1,)](
-        words([stream], device()), number, out, size, upper, lower, triton.next_power_of_2(size)
+        key_tensor([stream], device()),
+        number,
+        out,
+        size,
+        upper,
+        lower,
+        triton.next_power_of_2(size),
     )
     return out

@@ -14,17 +14,16 @@ import torch
 import triton
 import triton.language as tl
 
-from tenfold.ops.adam import BETA1, BETA2, adam_reference, clip_reference, polyak_reference
+from tenfold.ops.adam import adam_reference, clip_reference, polyak_reference
 from tenfold.ops.device.language import device_pair, gpu_kernel, padded
-from tenfold.ops.device.network import adam_step
+from tenfold.ops.device.network import adam_rates, adam_step
 
-LOG1, LOG2 = tl.constexpr(math.log(BETA1)), tl.constexpr(math.log(BETA2))
 SMALL, LARGE = 512, 4096  # numbers of a program, of a small network and of a large one
 
 
 def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Buffers of one network and of two whose rows are apart; parts of the gradient; a target."""
-    for members, size, clip, parts, moves in (
+    for members, size, clip, part_count, moves in (
         (0, 3, None, 0, False),
         (0, 5000, 0.5, 3, True),
         (2, 700, 1e-2, 0, True),
@@ -34,8 +33,8 @@ def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         block = torch.from_numpy(rng.normal(size=(*lead, 5, size)).astype(dtype))
         block[..., 2, :] = block[..., 2, :].square()
         flat, mean, square, grad, target = block.unbind(-2)
-        pieces = rng.normal(size=(*lead, parts, size)).astype(dtype) if parts else None
-        partial = None if pieces is None else torch.from_numpy(pieces)
+        gradients = rng.normal(size=(*lead, part_count, size)).astype(dtype) if part_count else None
+        partial = None if gradients is None else torch.from_numpy(gradients)
         before = torch.full(lead, 6.0)
         numbers = torch.tensor(1e-2), torch.tensor(0.3)
         yield flat, grad, mean, square, before, *numbers, 1e-8, clip, target, partial, moves
@@ -44,15 +43,15 @@ def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 def step_reference(flat, grad, mean, square, before, lr, tau, eps, clip, target, partial, moves):
     """PyTorch's clipping and optimiser, member by member."""
     if flat.dim() > 1:
-        parts = [None] * len(flat) if partial is None else partial
-        each = [
+        partials = [None] * len(flat) if partial is None else partial
+        per_member = [
             step_reference(f, g, m, s, b, lr, tau, eps, clip, t, p, moves)
             for f, g, m, s, b, t, p in zip(
-                flat, grad, mean, square, before, target, parts, strict=True
+                flat, grad, mean, square, before, target, partials, strict=True
             )
         ]
-        *found, norms = zip(*each, strict=True)
-        return *(torch.stack(one) for one in found), torch.cat(norms)
+        *tensors, norms = zip(*per_member, strict=True)
+        return *(torch.stack(one) for one in tensors), torch.cat(norms)
     grad = grad if partial is None else partial.sum(0)
     shortened, norm = clip_reference(grad, math.inf if clip is None else clip)
     grad = grad if clip is None else shortened
@@ -64,15 +63,15 @@ def step_reference(flat, grad, mean, square, before, lr, tau, eps, clip, target,
 def sum_kernel(grad, partial, squares, size, stride, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """The gradient of a block, from its parts where there are any, and Σ g²."""
     member = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = place < size
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    valid = index < size
     if PARTS:
         g = tl.zeros((BLOCK,), tl.float32)
         for part in range(PARTS):
-            g += tl.load(partial + (member * PARTS + part) * size + place, mask=there, other=0.0)
-        tl.store(grad + member * stride + place, g, mask=there)
+            g += tl.load(partial + (member * PARTS + part) * size + index, mask=valid, other=0.0)
+        tl.store(grad + member * stride + index, g, mask=valid)
     else:
-        g = tl.load(grad + member * stride + place, mask=there, other=0.0)
+        g = tl.load(grad + member * stride + index, mask=valid, other=0.0)
     tl.store(squares + member * tl.num_programs(0) + tl.program_id(0), tl.sum(g * g, 0))
 
 
@@ -100,31 +99,30 @@ def step_kernel(
     """A step with the gradient shortened to `limit`, which is kept; the norm before is kept too."""
     member, blocks = tl.program_id(1).to(tl.int64), tl.num_programs(0)
     part = tl.arange(0, BLOCKS)
-    own = tl.load(squares + member * blocks + part, mask=part < blocks, other=0.0)
-    norm = tl.sqrt(tl.sum(own, 0))
+    partial_squares = tl.load(squares + member * blocks + part, mask=part < blocks, other=0.0)
+    norm = tl.sqrt(tl.sum(partial_squares, 0))
     if tl.program_id(0) == 0:
         tl.store(norms + member, norm)
     steps = tl.load(before + member).to(tl.float64) + 1
-    rate = (tl.load(lr).to(tl.float64) / (1 - tl.exp(steps * LOG1))).to(tl.float32)
-    unbias = (1 / tl.sqrt(1 - tl.exp(steps * LOG2))).to(tl.float32)
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, at = place < size, member * stride + place
-    g = tl.load(grad + at, mask=there, other=0.0)
+    rate, unbias = adam_rates(tl.load(lr).to(tl.float64), steps)
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    valid, at = index < size, member * stride + index
+    g = tl.load(grad + at, mask=valid, other=0.0)
     if CLIPS:  # 1e-6: as clip_grad_norm_ does
         g = g * tl.minimum(limit / (norm + 1e-6), 1.0)
-        tl.store(grad + at, g, mask=there)
-    m, s = (tl.load(mean + at, mask=there, other=0.0), tl.load(square + at, mask=there, other=0.0))
-    x = tl.load(flat + at, mask=there, other=0.0)
+        tl.store(grad + at, g, mask=valid)
+    m, s = (tl.load(mean + at, mask=valid, other=0.0), tl.load(square + at, mask=valid, other=0.0))
+    x = tl.load(flat + at, mask=valid, other=0.0)
     x, m, s = adam_step(x, m, s, g, rate, unbias, eps)
-    tl.store(flat + at, x, mask=there)
-    tl.store(mean + at, m, mask=there)
-    tl.store(square + at, s, mask=there)
+    tl.store(flat + at, x, mask=valid)
+    tl.store(mean + at, m, mask=valid)
+    tl.store(square + at, s, mask=valid)
     if MOVES:
         share = tl.load(tau)
-        old = tl.load(target + at, mask=there, other=0.0)
+        old = tl.load(target + at, mask=valid, other=0.0)
         # exactly the one or the other where it moves wholly or not at all
         new = tl.where(share < 0.5, old + share * (x - old), x - (x - old) * (1 - share))
-        tl.store(target + at, new, mask=there)
+        tl.store(target + at, new, mask=valid)
 
 
 @device_pair(step_reference, step_examples, "ops.device.step.learn_step", rtol=1e-5, atol=1e-7)
@@ -156,10 +154,10 @@ def learn_step(
     block = SMALL if size < 100_000 else LARGE
     blocks = triton.cdiv(size, block)
     squares, norms = flat.new_empty(members, blocks), flat.new_empty(members)
-    parts = 0 if partial is None else partial.shape[-2]
-    given = grad if partial is None else partial
+    part_count = 0 if partial is None else partial.shape[-2]
+    source = grad if partial is None else partial
     grid = (blocks, members)
-    sum_kernel[grid](grad, given, squares, size, stride, PARTS=parts, BLOCK=block)
+    sum_kernel[grid](grad, source, squares, size, stride, PARTS=part_count, BLOCK=block)
     step_kernel[grid](
         flat,
         grad,
@@ -202,15 +200,15 @@ def metrics_kernel(
     sums, metrics, norms, shares, rows, width, members, COLUMNS: tl.constexpr, PAD: tl.constexpr
 ):
     column, row = tl.arange(0, PAD), tl.arange(0, 64)
-    there = column < COLUMNS
+    valid = column < COLUMNS
     total = tl.zeros((PAD,), tl.float32)
     for first in range(0, rows, 64):
         at = (first + row)[:, None] * width + column[None, :]
-        mask = (first + row < rows)[:, None] & there[None, :]
+        mask = (first + row < rows)[:, None] & valid[None, :]
         total += tl.sum(tl.load(metrics + at, mask=mask, other=0.0), 0)
-    total = total * tl.load(shares + column, mask=there, other=0.0)
-    old = tl.load(sums + column, mask=there, other=0.0)
-    tl.store(sums + column, old + total, mask=there)
+    total = total * tl.load(shares + column, mask=valid, other=0.0)
+    old = tl.load(sums + column, mask=valid, other=0.0)
+    tl.store(sums + column, old + total, mask=valid)
     norm = 0.0
     for member in range(members):
         norm += tl.load(norms + member)

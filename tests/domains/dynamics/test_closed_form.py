@@ -8,7 +8,7 @@ import torch
 from tenfold.config.run import Run
 from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.coordinates import Alignment, align, standard
+from tenfold.domains.dynamics.coordinates import Alignment, align, standardise
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.information import FeatureInformation
 from tenfold.domains.dynamics.learner import ExplorerLearner
@@ -87,7 +87,7 @@ def test_beliefs_that_run_away_are_not_fitted_to(monkeypatch: pytest.MonkeyPatch
     """Were nearly all of every surprise error, beliefs would follow the model alone, and a fit to
     them has a model that grows."""
     monkeypatch.setattr(
-        "tenfold.domains.dynamics.closed_form.correlation",
+        "tenfold.domains.dynamics.closed_form.lag_one_correlation",
         lambda surprise, whole: np.full(surprise.shape[1], -0.95),
     )
     z, a = played(5_000, error=0.06, feedback=0)
@@ -141,14 +141,14 @@ def test_standard_coordinates_have_mean_nought_and_unit_covariance_and_do_not_tu
         rng.normal(size=(500, 3)) @ rng.normal(size=(3, 3)) + (4, 0, -2),
         rng.exponential(0.1, (500, 3)),
     )
-    to = standard(mean, variance)
+    to = standardise(mean, variance)
     inside = to.states(mean)
     assert inside.mean(0) == pytest.approx(np.zeros(3), abs=1e-12)
     spread = np.cov(inside.T, ddof=0) + to.back @ np.diag(variance.mean(0)) @ to.back.T
     assert spread == pytest.approx(np.eye(3), abs=1e-12)
     assert inside @ to.root.T + to.centre == pytest.approx(mean)
     assert to.root == pytest.approx(to.root.T) and np.linalg.eigvalsh(to.root).min() > 0
-    unused = standard(
+    unused = standardise(
         np.stack((mean[:, 0], np.zeros(500)), 1), np.stack((variance[:, 0], np.ones(500)), 1)
     )
     # a number that the encoder does not use keeps the prior's variance
@@ -160,7 +160,7 @@ def test_a_map_to_true_coordinates_goes_along(size: int) -> None:
     rng = np.random.default_rng(3)
     z = rng.normal(size=(300, size)) + 1
     x = z @ rng.normal(size=(size, 2)) + 0.5
-    old, to = align(z, x), standard(z, np.full(z.shape, 0.01))
+    old, to = align(z, x), standardise(z, np.full(z.shape, 0.01))
     new = to.alignment(old)
     assert new.to_true(to.states(z)) == pytest.approx(old.to_true(z))
     assert new.to_learned(x) == pytest.approx(to.states(old.to_learned(x)))
@@ -207,7 +207,7 @@ def test_what_the_model_says_of_observations_is_the_same_in_other_coordinates(ki
     agent.refit()
     _, after, new_variance = agent.window_states()
     for m in range(2):
-        to = standard(before[m], variance[m])
+        to = standardise(before[m], variance[m])
         assert after[m] == pytest.approx(to.states(before[m]), abs=1e-4)
         assert new_variance[m].mean(0) == pytest.approx(to.variances(variance[m].mean(0)), rel=0.25)
     for z, old in (

@@ -14,7 +14,6 @@ from tenfold.domains.dynamics.information import (
     known_of_weights,
     random_known,
     sensitivities_reference,
-    updated_inverse,
 )
 from tenfold.domains.dynamics.objective import Objective, worth
 from tenfold.domains.dynamics.paths import (
@@ -292,14 +291,3 @@ def test_states_far_outside_the_grid_have_no_features_and_stay_finite() -> None:
     state, phi, slope = path(drift, 0, 0, far, still, *room)
     assert np.isfinite(state).all() and not phi.any()
     np.testing.assert_array_equal(slope[0, :, :, 0], np.eye(2))
-
-
-def test_no_prior_is_refused() -> None:
-    with pytest.raises(ConfigError, match="prior = 0"):
-        Information(1, 1, 3, prior=0.0)
-
-
-def test_an_updated_inverse_of_rank_one_worked_out_by_hand() -> None:
-    """(I + r rᵀ)⁻¹ with r = (1, 1): 1 − 1/3 on the diagonal, −1/3 beside it."""
-    found = updated_inverse(np.eye(2)[None, None], np.ones((1, 1, 1, 2)))
-    np.testing.assert_allclose(found[0, 0], [[2 / 3, -1 / 3], [-1 / 3, 2 / 3]], rtol=1e-12)

@@ -11,7 +11,7 @@ from torch import distributions
 
 from tenfold.core.errors import ConfigError
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
+from tenfold.domains.dynamics.dynamics import Dynamics, grid_centres, positive, raw_of
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.latent import LatentNetwork
 
@@ -73,7 +73,8 @@ def test_drift_is_weight_times_features(kind: str) -> None:
         atol=1e-12,
     )
     if kind == "rbf":  # each centre's own feature is 1 there
-        at_centres = net.dynamics.features(net.dynamics.centres.expand(2, 3, -1, -1))
+        centres = grid_centres(net.dynamics.axis, 2)
+        at_centres = net.dynamics.features(centres.expand(2, 3, -1, -1))
         assert torch.allclose(
             at_centres.diagonal(dim1=-2, dim2=-1), torch.ones(25, dtype=torch.float64)
         )
@@ -178,7 +179,7 @@ def test_the_gated_unit_is_torchs() -> None:
             weight.copy_(layer.weight[0])
             bias.copy_(layer.bias[0])
     y = torch.randn(1, 6, 3, 5)
-    found, last = own.recur(own.into(y.flatten(1, 2)).view(1, 6, 3, -1), None, None)
+    found, last = own.run_gru(own.into(y.flatten(1, 2)).view(1, 6, 3, -1), None, None)
     expected, state = theirs(y[0])
     assert torch.allclose(found.view(6, 3, 4), expected, atol=1e-6) and torch.allclose(
         last, state, atol=1e-6
@@ -219,7 +220,7 @@ def test_all_parameters_are_views_of_one_buffer_after_any_change() -> None:
                 and p.grad.untyped_storage().data_ptr()
                 == net.flat_grad.untyped_storage().data_ptr()
             )
-        assert net.dynamics.centres.dtype == net.flat.dtype
+        assert net.dynamics.axis.dtype == net.flat.dtype
 
 
 @pytest.mark.parametrize(

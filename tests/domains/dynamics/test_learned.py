@@ -205,7 +205,7 @@ def explorer(decoder: str = "linear", members: int = 1, missing: bool = False) -
         rows[[4, 9], :, 3] = np.nan
     for t, y in enumerate(rows):
         agent.window.append(y, np.zeros((members, 1)), np.full(members, t == 0))
-    agent.take_units(30)
+    agent.fit_units(30)
     put(agent.online.dynamics.weight[0], [[[-1.0, -2.0, 5.0], [2.0, -1.0, 0.0]]] * 3)
     return agent
 

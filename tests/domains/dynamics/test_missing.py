@@ -12,19 +12,19 @@ from torch.distributions import MultivariateNormal
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.belief import Belief, beliefs, forecasts, r2_of_seen, repeated_r2
+from tenfold.domains.dynamics.belief import Belief, beliefs, forecasts, observed_r2, repeated_r2
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.coordinates import align, channels_of, field_error
+from tenfold.domains.dynamics.coordinates import align, channel_statistics, field_error
 from tenfold.domains.dynamics.dynamics import raw_of
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.fields import Field, FieldState
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.missing import (
     Factors,
-    carried_on,
-    factors_of,
-    filled,
-    surely_read,
+    factor_analysis,
+    forward_fill,
+    impute,
+    reliable_rows,
 )
 from tenfold.domains.dynamics.recording import read_recording
 from tenfold.runs.checkpoint import checkpoint_steps
@@ -151,7 +151,7 @@ def test_a_missing_value_is_read_as_the_others_of_its_row_say() -> None:
     what one is off is expected of the other."""
     factors = (torch.zeros(1, 2), torch.ones(1, 2, 1), torch.ones(1, 2))
     x = torch.tensor([[[3.0, NAN], [NAN, -1.0], [NAN, NAN], [1.0, 2.0]]])
-    found = filled(x, *factors)
+    found = impute(x, *factors)
     assert torch.allclose(found, torch.tensor([[[3.0, 1.5], [-0.5, -1.0], [0, 0], [1.0, 2.0]]]))
 
 
@@ -161,8 +161,8 @@ def test_factors_are_found_from_what_was_seen() -> None:
     clean = rng.normal(size=(3000, 2)) @ loading.T + 4.0
     x = clean + 0.1 * rng.normal(size=clean.shape)
     gone = rng.random(x.shape) < 0.3
-    found = factors_of(np.where(gone, np.nan, x))
-    read = filled(
+    found = factor_analysis(np.where(gone, np.nan, x))
+    read = impute(
         torch.from_numpy(np.where(gone, np.nan, x))[None],
         *(torch.from_numpy(part)[None] for part in found),
     )[0].numpy()
@@ -174,7 +174,7 @@ def test_factors_are_found_from_what_was_seen() -> None:
 
 def test_units_are_those_of_what_was_seen() -> None:
     y = np.array([[[1.0, 5.0, NAN], [3.0, NAN, NAN], [NAN, 9.0, NAN]]])
-    found = channels_of(y, centred=True)
+    found = channel_statistics(y, centred=True)
     assert found.mean.tolist() == [[2.0, 7.0, 0.0]] and found.scale.tolist() == [[1.0, 2.0, 1.0]]
     assert found.varied.tolist() == [[True, True, False]]
 
@@ -232,8 +232,8 @@ def test_states_that_are_much_less_sure_than_most_are_no_ground_for_dynamics() -
     y = np.array([[1.0, 2.0], [NAN, 1.0], [NAN, 1.0], [NAN, NAN], [1.0, 1.0]])
     variance = np.array([[1.0], [3.0], [5.0], [1.0], [9.0]])
     # the usual variance is 4, of the rows that were read: 1, 3, 5, 9
-    assert surely_read(y, variance / 4 * 1.0).tolist() == [True, True, True, False, True]
-    assert surely_read(y, np.array([[1.0], [1.0], [17.0], [1.0], [1.0]])).tolist() == [
+    assert reliable_rows(y, variance / 4 * 1.0).tolist() == [True, True, True, False, True]
+    assert reliable_rows(y, np.array([[1.0], [1.0], [17.0], [1.0], [1.0]])).tolist() == [
         True,
         True,
         False,
@@ -246,12 +246,12 @@ def test_r2_counts_what_was_seen() -> None:
     following = np.array([[[0.0, NAN]], [[2.0, 4.0]], [[NAN, 8.0]]])
     found = np.array([[[0.5, 99.0]], [[2.0, 5.0]], [[-99.0, 8.0]]])
     # errors 0.25 + 1, variances (1 + 1) + (4 + 4)
-    assert r2_of_seen(found, following).tolist() == pytest.approx([1 - 1.25 / 10])
+    assert observed_r2(found, following).tolist() == pytest.approx([1 - 1.25 / 10])
 
 
 def test_the_last_value_repeated_is_the_last_that_was_seen() -> None:
     y = np.array([[[1.0], [NAN], [3.0], [NAN]]])
-    assert carried_on(
+    assert forward_fill(
         np.array([9.0, 2.0, 7.0, 5.0]), np.array([True, False, True, False])
     ).tolist() == [
         2.0,

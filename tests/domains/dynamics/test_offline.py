@@ -13,7 +13,8 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import offline
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.fields import Field, FieldState
-from tenfold.domains.dynamics.offline import LatentSearch, kept_notes, sized, smallest_within
+from tenfold.domains.dynamics.offline import LatentSearch, sized, smallest_within
+from tenfold.domains.dynamics.phase_portrait import kept_notes
 
 SETTINGS: dict[str, Any] = {
     "steps": 6,

@@ -8,19 +8,19 @@ import torch
 from tenfold.domains.dynamics.belief import beliefs
 from tenfold.domains.dynamics.closed_form import (
     Fit,
+    bootstrap_coefficients,
     gauss_newton,
     normal_equations,
     refit,
-    resampled,
 )
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.prediction_error import (
     Record,
-    filtered,
+    filter_sensitivities,
+    filter_states,
     first_belief,
-    followed,
     with_first_shares,
 )
 
@@ -35,7 +35,7 @@ def rotation(rows: int, error: float, noise: float = 0.1, seed: int = 0) -> Reco
     for t in range(rows):
         z[t + 1] = z[t] + DT * (TURN @ z[t] + a[t]) + noise * rng.normal(size=2)
     whole, grid, first = np.ones(rows, np.bool_), (np.zeros(0), 1.0), believed_at_first(rows)
-    return Record(z + error * rng.normal(size=z.shape), a, whole, whole, *grid, *first)
+    return Record(z + error * rng.normal(size=z.shape), a, whole, *grid, *first)
 
 
 def believed_at_first(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,8 +67,8 @@ def test_derivatives_of_predictions_are_those_of_finite_differences(
     inputs = (grid**size if grid else size + 1) + actions
     theta = np.concatenate((0.1 * rng.normal(size=size * inputs), 0.6 * np.eye(size).ravel()))
     z, a = rng.normal(size=(rows + 1, size)), rng.normal(size=(rows, actions))
-    whole, seen = np.ones((2, rows), np.bool_)
-    whole[4], seen[7:9] = False, False
+    whole = np.ones(rows, np.bool_)
+    whole[4] = False
     first = rng.uniform(0, 1.5, z.shape), rng.normal(size=size)
 
     def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,10 +76,10 @@ def test_derivatives_of_predictions_are_those_of_finite_differences(
         return own, theta[size * inputs :].reshape(size, size)
 
     def predictions(theta: np.ndarray) -> np.ndarray:
-        return z[1:] - followed(z, a, whole, seen, *parts(theta), axis, 0.9, *first)[1]
+        return z[1:] - filter_states(z, a, whole, *parts(theta), axis, 0.9, *first)[1]
 
     start = first_belief(z[0], parts(theta)[1], first[0][0], first[1], size * inputs)
-    by = filtered(z, a, whole, seen, *parts(theta), axis, 0.9, *first, start)[2]
+    by = filter_sensitivities(z, a, whole, *parts(theta), axis, 0.9, *first, start)[2]
     for k in range(len(theta)):
         move = step * np.eye(len(theta))[k]
         slope = (predictions(theta + move) - predictions(theta - move)) / (2 * step)
@@ -91,7 +91,7 @@ def test_a_share_of_nought_leaves_the_plain_regressors() -> None:
     """Then a belief is the reading, whatever the coefficients are: S = x."""
     record = rotation(5, error=0.1)
     nothing = np.zeros((2, 5)), np.zeros((2, 2))
-    by = filtered(*record[:4], *nothing, *record.filter, np.zeros((2, 15)))[2]
+    by = filter_sensitivities(*record[:3], *nothing, *record.filter, np.zeros((2, 15)))[2]
     inputs = np.concatenate((record.z[1:-1], np.ones((4, 1)), record.a[1:]), 1)
     assert by[1:, 0, :5] == pytest.approx(inputs) and by[1:, 1, 5:10] == pytest.approx(inputs)
     assert not by[:, 0, 5:10].any() and not by[:, 1, :5].any()
@@ -111,7 +111,7 @@ def test_one_number_by_hand() -> None:
         np.ones((3, 1)),
         np.zeros(1),
     )
-    belief, surprise, by, _ = filtered(z, np.zeros((2, 0)), yes, yes, *given, start)
+    belief, surprise, by, _ = filter_sensitivities(z, np.zeros((2, 0)), yes, *given, start)
     assert belief[1, 0] == pytest.approx(1.75) and surprise[:, 0] == pytest.approx([0.5, 1.375])
     assert by[1, 0] == pytest.approx([2.5, 1 + 1.5 * 0.5, -0.75])
 
@@ -121,7 +121,7 @@ def test_long_recordings_are_summed_block_by_block(monkeypatch: pytest.MonkeyPat
     record.whole[20], coefficients, gain = False, np.full((2, 5), 0.01), 0.7 * np.eye(2)
     rng = np.random.default_rng(2)
     record = record._replace(scale=rng.uniform(0, 1, (61, 2)), middle=rng.normal(size=2))
-    surprise = followed(*record[:4], coefficients, gain, *record.filter)[1]
+    surprise = record.follow(coefficients, gain)[1]
     fit = Fit(coefficients, gain, surprise, 0.0)
     weight = np.random.default_rng(1).exponential(size=(2, 60))
     whole = normal_equations(record, fit, weight)
@@ -144,7 +144,9 @@ def test_weights_of_one_give_the_fit_itself_and_others_spread_around_it() -> Non
     record, penalty = rotation(1_500, error=0.2), np.full(5, 1e-3)
     best = gauss_newton(record, np.zeros((2, 5)), 0.5 * np.eye(2), penalty)
     drawn = np.random.default_rng(3).exponential(size=(40, 1_500))
-    found = resampled(record, best, np.concatenate((np.ones((1, 1_500)), drawn)), penalty)
+    found = bootstrap_coefficients(
+        record, best, np.concatenate((np.ones((1, 1_500)), drawn)), penalty
+    )
     assert found[0] == pytest.approx(best.coefficients, abs=2e-3)
     spread = found[1:].std(0)[:, :2] / DT
     # a decay of 0.38 seen for 150 units of time is known to about √(2·0.38 / 150) = 0.07
@@ -178,11 +180,11 @@ def test_an_episode_begins_with_the_mean_of_first_readings() -> None:
     """By hand: readings 3, 5 of an episode and 1 of the next, m = 1, E = ½ with the factors ½, 1, ½.
     The first belief is 3 − ¼·2 = 2.5, the surprise of the next 5 − 2.5 and the belief 3.75; the
     belief of the other episode 1 − ¼·0."""
-    z, seen = np.array([[3.0], [5.0], [1.0]]), np.ones(2, np.bool_)
+    z = np.array([[3.0], [5.0], [1.0]])
     whole, nothing = np.array([True, False]), np.zeros((2, 0))
     first = np.array([[0.5], [1.0], [0.5]]), np.ones(1)
     fit = np.zeros((1, 2)), np.array([[0.5]]), np.zeros(0), 1.0
-    belief, surprise = followed(z, nothing, whole, seen, *fit, *first)
+    belief, surprise = filter_states(z, nothing, whole, *fit, *first)
     assert belief[:, 0] == pytest.approx([2.5, 3.75, 1.0])
     assert surprise[:, 0] == pytest.approx([2.5, 1 - 3.75])
 
@@ -197,7 +199,7 @@ def test_the_share_of_first_surprises_that_is_error_by_hand() -> None:
     z = np.zeros((count * length, 1))
     z[::length, 0] = np.sqrt(8) * rng.choice((-1, 1), count)
     whole = np.arange(1, len(z)) % length > 0
-    record = Record(z, z[1:, :0], whole, whole, np.zeros(0), 1.0, np.zeros_like(z), np.zeros(1))
+    record = Record(z, z[1:, :0], whole, np.zeros(0), 1.0, np.zeros_like(z), np.zeros(1))
     made = with_first_shares(record, np.array([[0.5]]), np.full((len(whole), 1), 2.0))
     assert made.scale[:4, 0] == pytest.approx([1 / 2, 8 / 9, 36 / 37, 1 / 2], rel=0.01)
     assert made.middle[0] == pytest.approx(0, abs=0.05)

@@ -11,7 +11,7 @@ from tenfold.domains.dynamics.closed_form import refit
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.missing import one_step
+from tenfold.domains.dynamics.missing import newton_step
 
 DT, TURN = 0.1, np.array([[-0.38, -1.98], [1.98, -0.38]])
 
@@ -34,7 +34,7 @@ def test_one_count_by_hand() -> None:
     net = network(2, 1, noise="poisson", decoder="loglinear")
     set_decoder(net, np.array([[1.0], [-1.0]]), np.array([0.0, np.log(2)]))
     y = np.array([[2.0, 1.0], [np.nan, 1.0], [np.nan, np.nan]])
-    found = one_step(net.decoder, 0, y, np.zeros((3, 1)))
+    found = newton_step(net.decoder, 0, y, np.zeros((3, 1)))
     assert found[:2, 0] == pytest.approx([2 / 3, 1 / 2], rel=1e-6) and np.isnan(found[2, 0])
 
 
@@ -48,7 +48,7 @@ def test_of_gaussian_noise_it_is_least_squares_wherever_it_began() -> None:
     y = rng.normal(size=(7, 5))
     scaled = np.linalg.lstsq(weight / np.sqrt(noise)[:, None], ((y - bias) / np.sqrt(noise)).T)[0]
     for start in (np.zeros((7, 2)), rng.normal(size=(7, 2))):
-        found = one_step(net.decoder, 0, y, start)
+        found = newton_step(net.decoder, 0, y, start)
         assert found == pytest.approx(scaled.T, abs=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_score_and_information_are_those_of_the_decoders_likelihood(
         net.decoder.log_likelihood(torch.from_numpy(y.astype(float))[None], at).sum(), at
     )
     score = slope[0].numpy()
-    moved = one_step(net.decoder, 0, y.astype(float), np.repeat(z, count, 0)) - z
+    moved = newton_step(net.decoder, 0, y.astype(float), np.repeat(z, count, 0)) - z
     information = np.linalg.lstsq(moved, score)[0]
     assert moved @ information == pytest.approx(score, rel=1e-4, abs=1e-4)
     spread = deviation**2 / 0.3 if noise == "gaussian" else 1.0
@@ -104,7 +104,7 @@ def test_a_rotation_that_is_read_late_keeps_its_eigenvalues() -> None:
             late[:, t] = 0.7 * late[:, t - 1] @ behind.T + 0.3 * late[:, t]
         whole = np.arange(1, 80 * 40) % 40 > 0
         readings, nothing = late.reshape(-1, 2), np.zeros((len(whole), 0))
-        alone = one_step(net.decoder, 0, y.reshape(-1, 40), readings)
+        alone = newton_step(net.decoder, 0, y.reshape(-1, 40), readings)
         for states, into in ((None, plain), (alone, found)):
             dynamics = Dynamics(LatentModel(dynamics="linear"), 0, DT, 1)
             refit(dynamics, 0, readings, np.zeros_like(readings), nothing, whole, 0, states)

@@ -15,8 +15,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.learner import RecordingLearner
-from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.recording_source import source_of
+from tenfold.domains.dynamics.recording import Recording, parse_recording_id, read_recording
 from tenfold.domains.dynamics.recording_table import Selection
 from tenfold.domains.dynamics.validation import random_recordings
 
@@ -246,7 +245,7 @@ def test_recordings_without_actions_train(tmp_path: Path) -> None:
             run = ten.fit(
                 tmp_path / name, tmp_path / "run", settings=settings, quiet=True, overwrite=True
             )
-        assert source_of(run.run.env)[1:3] == (2, 0)
+        assert parse_recording_id(run.run.env)[1:3] == (2, 0)
         assert ten.load(run.path).field([[0.0, 1.0]]).shape == (2, 1, 2)  # type: ignore[union-attr]
         agent: Any = ten.load(run.path)
         within, on = (agent.forecast(walk(20), a, 5) for a in (None, np.zeros((23, 0))))
@@ -289,7 +288,7 @@ def test_columns_are_named_by_a_list_or_by_how_they_begin(
         main(["fit", str(file), *flags, *SHORT]) == 0
         and "left out: heart." in capsys.readouterr().err
     )
-    assert source_of(run_of(tmp_path / "run").env).selection == Selection(
+    assert parse_recording_id(run_of(tmp_path / "run").env).selection == Selection(
         ("neuron_",), ("stim (mV)", "stim_1")
     )
     assert ten.resume(tmp_path / "run", 5, quiet=True).step == 5  # reads the same columns
@@ -543,7 +542,7 @@ def test_the_folder_of_a_fit_is_its_recording_and_other_folders_are_named(
     second = ten.fit(
         first.path, tmp_path / "second", settings={**TINY, "agent": {"length": 5}}, quiet=True
     )
-    assert source_of(first.run.env).digest == source_of(second.run.env).digest
+    assert parse_recording_id(first.run.env).digest == parse_recording_id(second.run.env).digest
     assert ten.resume(second.path, 5, quiet=True).step == 5
     assert f"holds runs and is none itself: give one of them, such as {first.path}" in refused(
         capsys, tmp_path / "runs"

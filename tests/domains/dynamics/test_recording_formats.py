@@ -15,10 +15,9 @@ from scipy.sparse import csc_matrix
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.domains.dynamics.recording import Recording, read_recording
+from tenfold.domains.dynamics.recording import Recording, load_recording, read_recording
 from tenfold.domains.dynamics.recording_formats import read_parts
-from tenfold.domains.dynamics.recording_nwb import Series, SpikeUnits, binned, joined_spans
-from tenfold.domains.dynamics.recording_source import recalled
+from tenfold.domains.dynamics.recording_nwb import Series, SpikeUnits, bin_series, joined_spans
 from tenfold.domains.dynamics.recording_table import Selection, read_frame
 
 TINY = {"steps": 3, "eval_every": 3, "agent": {"length": 10}}
@@ -213,7 +212,7 @@ def test_columns_of_a_frame_are_chosen_by_name_and_trials_are_episodes(
         observations="n_", actions=["left", "right"], quiet=True,
     )  # fmt: skip
     assert "the frame also holds what is left out: note." in capsys.readouterr().err
-    assert equal(recalled(run.run.env), EPISODES)  # what eval and resume will read
+    assert equal(load_recording(run.run.env), EPISODES)  # what eval and resume will read
     assert main(["eval", str(tmp_path / "run")]) == 0
 
 
@@ -350,7 +349,7 @@ def test_counts_and_means_of_bins_are_those_of_each_bin_alone() -> None:
     values = rng.normal(size=(90, 2))
     values[rng.random((90, 2)) < 0.2] = np.nan
     values[:, 1] = np.where(time < 12, values[:, 1], np.nan)
-    means = binned(Series(time, values), edges)
+    means = bin_series(Series(time, values), edges)
     for k, column in enumerate(values.T):
         known = np.isfinite(column)
         for low, high, found in zip(edges, edges[1:], means[:, k], strict=False):

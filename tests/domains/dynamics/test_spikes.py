@@ -18,11 +18,17 @@ from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.elbo import draws_shape, elbo_parts
 from tenfold.domains.dynamics.latent import LatentNetwork, held_out_channels, scaled_up
-from tenfold.domains.dynamics.missing import widened
+from tenfold.domains.dynamics.missing import embed_channels
 from tenfold.domains.dynamics.model_metrics import bits_per_spike
 from tenfold.domains.dynamics.offline import unlike_counts
 from tenfold.domains.dynamics.recording import Recording
-from tenfold.domains.dynamics.sessions import lagged, polar, session_rows, turn_sessions, turns
+from tenfold.domains.dynamics.sessions import (
+    lagged_covariances,
+    polar,
+    rotate_sessions,
+    session_rotations,
+    session_rows,
+)
 from tenfold.domains.dynamics.training import Training
 from tenfold.domains.dynamics.validation import random_recordings
 
@@ -310,7 +316,7 @@ def test_sessions_that_turn_against_each_other_are_turned() -> None:
         mirror[0] *= -np.sign(np.linalg.det(mirror))
         both = np.concatenate((z[:1000], z[1000:] @ mirror.T))
         own = np.repeat([0, 1], 1000)
-        found = turns(both, own, own, 2)
+        found = session_rotations(both, own, own, 2)
         kept, moved = (0, 1) if np.array_equal(found[0], np.eye(size)) else (1, 0)
         assert np.array_equal(found[kept], np.eye(size)) and np.linalg.det(found[moved]) < 0
         there = np.concatenate([both[own == s] @ found[s].T for s in (0, 1)])
@@ -322,9 +328,11 @@ def test_rows_that_were_not_read_are_no_part_of_what_sessions_are_compared_by() 
     """By hand: 1, 3 and −4 of one episode have mean 0 and mean square 26/3; a row was lost before
     the −4, which is two steps behind the 3 then, and three behind the 1."""
     z = np.array([[1.0], [3.0], [99.0], [-4.0]])
-    found = lagged(z, np.array([0, 0, np.nan, 0]))[:4, 0, 0] * 26 / 3
+    found = lagged_covariances(z, np.array([0, 0, np.nan, 0]))[:4, 0, 0] * 26 / 3
     assert found == pytest.approx([3, -12, -4, 0])
-    assert not lagged(z, np.full(4, np.nan)).any()  # a session of which there is nothing
+    assert not lagged_covariances(
+        z, np.full(4, np.nan)
+    ).any()  # a session of which there is nothing
     y = np.full((5, 3), np.nan)
     y[0, 0], y[2:4, 1:] = 1, 1  # sessions of one and two channels, and rows without either
     window = SimpleNamespace(obs=y[None])
@@ -336,11 +344,11 @@ def test_a_turn_changes_nothing_of_what_is_said() -> None:
     model = LatentModel(**POISSON, missing=True)
     network = LatentNetwork(7, 0, model, 0.1, 1, (3, 4)).initialise([0])
     y = torch.from_numpy(
-        np.concatenate([widened(counts_of(1, 6, 1, n).numpy(), s, 7) for s, n in ((0, 3), (3, 4))], 2)
+        np.concatenate([embed_channels(counts_of(1, 6, 1, n).numpy(), s, 7) for s, n in ((0, 3), (3, 4))], 2)
     ).float()  # fmt: skip
     before = network.posterior(y)[0]
     said = network.decode(before.flatten(1, 2)).view(y.shape)
-    turn_sessions(network, 0, np.stack((np.eye(2), [[0.0, 1.0], [1.0, 0.0]])))
+    rotate_sessions(network, 0, np.stack((np.eye(2), [[0.0, 1.0], [1.0, 0.0]])))
     z = network.posterior(y)[0]
     assert torch.equal(z[:, :, 0], before[:, :, 0])
     assert torch.allclose(z[:, :, 1], before[:, :, 1].flip(-1))

@@ -15,12 +15,21 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.belief import repeated_r2
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.coordinates import STEP, Units, channels_of
-from tenfold.domains.dynamics.evaluation import shortfall
-from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
+from tenfold.domains.dynamics.coordinates import STEP, Units, channel_statistics
+from tenfold.domains.dynamics.evaluation import baseline_warning
+from tenfold.domains.dynamics.learner import (
+    ExplorerLearner,
+    RecordingLearner,
+    action_range,
+    untrained,
+)
 from tenfold.domains.dynamics.model_metrics import ModelMetrics, evaluate_model
-from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.recording_source import recalled, recording_id
+from tenfold.domains.dynamics.recording import (
+    Recording,
+    load_recording,
+    read_recording,
+    recording_id,
+)
 from tenfold.domains.dynamics.validation import random_recordings
 
 MODEL: dict[str, Any] = {"hidden": (), "samples": 1, "grid": 4, "ensemble": 2}
@@ -61,7 +70,9 @@ def fitted(
         lr=1e-2,
     )
     place = RecordingLearner(
-        Run(env=recording_id(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
+        Run(
+            env=recording_id([path / "data.npz"], read_recording(path / "data.npz")), agent=settings
+        )
     )
     for _ in range(12):
         place.round()
@@ -112,20 +123,20 @@ def test_what_a_fit_chooses_lies_within_the_actions_that_were_recorded(tmp_path:
         and 294 < agent.act(y[0])[0] < 306
     )
     still = np.c_[np.full(9, 4.0), np.zeros(9)]
-    low, high = reached(Recording(((still, still),), 0.1))
+    low, high = action_range(Recording(((still, still),), 0.1))
     assert low.tolist() == [0, -1] and high.tolist() == [8, 1]
 
 
 def test_a_run_on_recordings_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     y, a = spiral(20)
     np.savez(tmp_path / "data.npz", observations=y, actions=a, dt=0.1)
-    name = recording_id(tmp_path / "data.npz", read_recording(tmp_path / "data.npz"))
-    assert recalled(name).steps == 20
+    name = recording_id([tmp_path / "data.npz"], read_recording(tmp_path / "data.npz"))
+    assert load_recording(name).steps == 20
     with pytest.raises(
         UserError,
         match="by an earlier version of tenfold cannot go on in this one: start it anew with `tenfold fit",
     ):
-        recalled(name.replace("sha256f64-", "sha256-"))
+        load_recording(name.replace("sha256f64-", "sha256-"))
 
 
 # worse than no model
@@ -141,16 +152,16 @@ def test_repeating_the_last_value_explains_what_stays() -> None:
 
 def test_a_model_worse_than_none_is_told_with_what_to_try() -> None:
     row = {"r2": [0.9, 0.7], "arx_r2": [0.95, 0.85], "last_r2": [0.9, 0.2]}
-    assert shortfall(row).startswith(
+    assert baseline_warning(row).startswith(
         "The model foretells worse than a linear autoregression (ARX) fitted to the same data (R² 0.800 against "
         "0.900, mean of 1 to 2 steps ahead): do not rely on it. Try more steps or data,"
     )
-    assert "worse than repeating the last value (R² 0.800 against 0.850" in shortfall(
+    assert "worse than repeating the last value (R² 0.800 against 0.850" in baseline_warning(
         {"r2": [0.8], "last_r2": [0.85]}
     )
-    assert not shortfall({"r2": [0.8], "last_r2": [0.805], "arx_r2": [0.7]}) and not shortfall(
-        {"r2": [0.1]}
-    )
+    assert not baseline_warning(
+        {"r2": [0.8], "last_r2": [0.805], "arx_r2": [0.7]}
+    ) and not baseline_warning({"r2": [0.1]})
 
 
 def test_a_fit_that_ends_worse_than_none_says_so_in_terminal_summary_report_and_evaluation(
@@ -296,7 +307,7 @@ def test_what_was_learned_is_the_same_in_units_that_were_taken_anew(kind: str) -
     )  # type: ignore[union-attr]
     old, states = agent.units.channels, agent.encode(y)
     agent.window.obs *= [3.0, 0.2, 1.0]
-    agent.take_units(100)
+    agent.fit_units(100)
     assert (agent.units.channels.scale[:, 1] < old.scale[:, 1] / 3).all()
     assert agent.forecast(y, a, 4) == pytest.approx(before, rel=1e-3, abs=1e-3) and agent.encode(
         y
@@ -332,17 +343,17 @@ def test_channels_have_mean_0_and_deviation_1_and_those_that_stand_still_their_o
     # all that numbers of this size can tell apart is 1e-7
     slight = 1e9 + 1e-4 * np.array([[[-1.0], [1.0]]])
     assert (
-        channels_of(slight, True).scale.item() == pytest.approx(1e-4, rel=1e-2)
-        and channels_of(slight, True).varied.all()
+        channel_statistics(slight, True).scale.item() == pytest.approx(1e-4, rel=1e-2)
+        and channel_statistics(slight, True).varied.all()
     )
-    assert not channels_of(np.full((1, 999, 1), 0.1), True).varied.any()
+    assert not channel_statistics(np.full((1, 999, 1), 0.1), True).varied.any()
     rows = np.array([[[1.0, 7.0, 0.0, 1e9], [3.0, 7.0, 0.0, 1e9 + 2]]])
-    found = channels_of(rows, True)
+    found = channel_statistics(rows, True)
     assert found.mean.tolist() == [[2, 7, 0, 1e9 + 1]] and found.scale.tolist() == [[1, 7, 1, 1]]
     assert found.varied.tolist() == [[True, False, False, True]]
     assert (
-        channels_of(rows, False).scale[0, :2] == pytest.approx([5**0.5, 7])
-        and not channels_of(rows, False).mean.any()
+        channel_statistics(rows, False).scale[0, :2] == pytest.approx([5**0.5, 7])
+        and not channel_statistics(rows, False).mean.any()
     )
 
 
@@ -351,7 +362,7 @@ def test_counts_keep_their_scale_and_actions_and_time_do_not() -> None:
     units.bound(np.array([-4.0, 2.0, 0.0]), np.array([2.0, 6.0, 5.0]))
     assert (
         units.known
-        and not units.outgrown(10**6)
+        and not units.due_again(10**6)
         and units.observations_in(np.array([[100.0, 3.0]])).tolist() == [[100, 3]]
         and units.log_density.tolist() == [0]
     )
@@ -391,7 +402,7 @@ def test_a_goal_is_given_in_the_units_of_what_is_observed_where_that_is_the_stat
         agent.observe(
             np.array([[200.0, -5.0]]) + rng.normal(size=(1, 2)) * [50, 0.1], np.array([t == 0])
         )
-        agent.remember(agent.no_action())
+        agent.record_step(agent.no_action())
     agent.learn_units(20)
     expected = agent.units.observations_in(np.array([[300.0, -5.0]]))
     assert (

@@ -137,7 +137,7 @@ def test_what_a_field_raises_is_told_once_with_its_place() -> None:
     with pytest.raises(EnvironmentFault) as told:
         field_at("x", never, points)
     assert str(told.value).startswith(
-        "x, z = [1. 2.]: field(z) raised KeyError: 'gain' in test_truth.py, line "
+        "x, z = [1. 2.]: field(z) raised KeyError: 'gain' in test_validation.py, line "
     )
     assert str(told.value).count("gain") == 1
     with pytest.raises(EnvironmentFault) as told:

@@ -1,6 +1,6 @@
-"""Policy gradients whose updates are CUDA graphs: a rollout goes to the GPU once, up to eight
-minibatches are one launch, and between them goes nothing but the order of the rows. Acting is one
-launch too.
+"""PPO's engines for a GPU. `GraphPPO` records the plain engine's updates as CUDA graphs: a rollout
+goes to the GPU once, up to eight minibatches are one launch, and between them goes nothing but the
+order of the rows; acting is one launch too. `ResidentPPO` runs the environments there as well.
 
 A policy that remembers learns from whole sequences: the same rows in another order, and the states
 in front of them. The recurrence is recorded step by step, so that longer sequences are fewer
@@ -15,15 +15,18 @@ import torch
 from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.config.options import value_at
+from tenfold.config.run import Run
 from tenfold.core.random import Purpose
+from tenfold.engines.choose import why_not_layers
 from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.engines.together import TogetherEngine, why_not_resident
 from tenfold.memory.rollout import ACTED, RolloutBuffer
 from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
-INPUTS = ("obs", "boundary")  # what networks are given of a row
+INPUTS = ("obs", "boundary")  # a row's input of the networks
 
 
 class GraphPPO(Captured, PlainPPO):
@@ -63,7 +66,7 @@ class GraphPPO(Captured, PlainPPO):
         self.shape = self.kernel_shape()
 
     def make_sent(self) -> StagingBuffer:
-        """What minibatches are given."""
+        """The buffer of minibatches' indices and settings."""
         sizes, rollout = np.diff(self.bounds), self.rollout
         self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
         rows = self.size * rollout.sequence_length
@@ -73,7 +76,7 @@ class GraphPPO(Captured, PlainPPO):
             "before": ((), np.float32),
         }
         if self.uneven:
-            shapes["there"] = (rows,), np.float32
+            shapes["counts"] = (rows,), np.float32
         return StagingBuffer(
             self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2
         )
@@ -91,24 +94,24 @@ class GraphPPO(Captured, PlainPPO):
             count = at_once(left, self.most)
             self.record_all("learn", self.sent, self.minibatches(count), count)
             left -= count
-        self.record_all("act", self.acting[0], self.act_there)
-        self.record_all("value", self.acting[0], self.value_there)
+        self.record_all("act", self.acting[0], self.act_on_device)
+        self.record_all("value", self.acting[0], self.value_on_device)
 
     # learning
 
     def finish(self) -> None:
-        """The rollout goes to the GPU."""
+        """Copies the rollout to the GPU."""
         super().finish()
-        (here,) = self.phase.open()
+        (host,) = self.phase.open()
         for name, rows in self.rows.items():
             if name in self.columns:
-                own = here["numbers"][:, slice(*self.columns[name])]
-                own[...] = rows.numpy().reshape(own.shape)
+                columns = host["numbers"][:, slice(*self.columns[name])]
+                columns[...] = rows.numpy().reshape(columns.shape)
             else:
-                here[name][...] = rows.numpy()
+                host[name][...] = rows.numpy()
         self.phase.send()
-        for name, own in self.static.items():
-            own.copy_(self.extra_rows[name])
+        for name, tensor in self.static.items():
+            tensor.copy_(self.extra_rows[name])
 
     def learn(self, first: int, last: int, step: int) -> bool:
         agent, count, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
@@ -129,30 +132,34 @@ class GraphPPO(Captured, PlainPPO):
         return True
 
     def send_order(self, part: int, count: int, lr: float) -> None:
-        """Which sequences the minibatches from number `part` on are made of, and what was
-        remembered in front of them. Shorter minibatches are filled up with rows that do not
-        count."""
-        here, before = self.sent.open(), self.agent.updates
+        """Sends the sequences of the minibatches from number `part` on, and the states in front of
+        them. Shorter minibatches are filled up with rows that do not count."""
+        host, before = self.sent.open(), self.agent.updates
         numbers = np.empty(self.size, np.int64)
         for k in range(count):
-            own = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
-            numbers[: len(own)], numbers[len(own) :] = own, own[0]
-            here[k]["index"][...] = self.row_indices[:, numbers].ravel()
-            here[k]["state"][...] = self.start_states.numpy()[numbers]
+            in_minibatch = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
+            numbers[: len(in_minibatch)], numbers[len(in_minibatch) :] = (
+                in_minibatch,
+                in_minibatch[0],
+            )
+            host[k]["index"][...] = self.row_indices[:, numbers].ravel()
+            host[k]["state"][...] = self.start_states.numpy()[numbers]
             if self.uneven:
-                here[k]["there"].reshape(-1, self.size)[...] = np.arange(self.size) < len(own)
-            here[k]["lr"][...], here[k]["before"][...] = lr, before + k
+                host[k]["counts"].reshape(-1, self.size)[...] = np.arange(self.size) < len(
+                    in_minibatch
+                )
+            host[k]["lr"][...], host[k]["before"][...] = lr, before + k
 
     def minibatches(self, count: int) -> Any:
         """So many of them as they are recorded."""
 
         def work() -> None:
             for k in range(count):
-                self.update_there(k)
+                self.update_on_device(k)
 
         return work
 
-    def update_there(self, k: int) -> None:
+    def update_on_device(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
         sent = self.sent.there[k]
         [statistics] = self.descend_by([k])
@@ -163,15 +170,15 @@ class GraphPPO(Captured, PlainPPO):
     def differentiate(self, inputs: Any) -> Any:
         """Of minibatch number `inputs`; beside the derivatives the statistics."""
         if self.shape is None:
-            loss, statistics = self.learning.loss(self.minibatch_there(inputs))
+            loss, statistics = self.learning.loss(self.minibatch_on_device(inputs))
             return [loss], None, statistics
         from tenfold.ops.device.policy_loss import PolicyRows, policy_derivative  # needs Triton
 
         sent, phase, online = self.sent.there[inputs], self.phase.there[0], self.agent.online
-        output, value = online(self.input_there(inputs))
+        output, value = online(self.input_on_device(inputs))
         rows = PolicyRows(
             sent["index"],
-            sent["there"] if self.uneven else value,
+            sent["counts"] if self.uneven else value,
             phase["numbers"],
             phase["chosen"],
             phase["mask"] if self.shape.masked else value,
@@ -209,7 +216,7 @@ class GraphPPO(Captured, PlainPPO):
         self.offsets = head_offsets(shape, agent.device)
         return shape
 
-    def minibatch_there(self, k: int) -> Tensors:
+    def minibatch_on_device(self, k: int) -> Tensors:
         sent, rows = self.sent.there[k], self.phase.there[0] | self.static
         batch = {
             name: value.index_select(0, sent["index"])
@@ -222,11 +229,11 @@ class GraphPPO(Captured, PlainPPO):
             flat = self.rows[name].dim() == 1 and name not in ("log_p", "advantage")
             batch.setdefault(name, columns.squeeze(1) if flat else columns)
         if self.uneven:
-            batch["weight"] = batch["weight"] * sent["there"]
-        return batch | {"obs": self.input_there(k)}
+            batch["weight"] = batch["weight"] * sent["counts"]
+        return batch | {"obs": self.input_on_device(k)}
 
-    def input_there(self, k: int) -> Any:
-        """What the network is given of minibatch number k."""
+    def input_on_device(self, k: int) -> Any:
+        """The network's input of minibatch number k."""
         sent, phase = self.sent.there[k], self.phase.there[0]
         rows = {n: phase[n].index_select(0, sent["index"]) for n in INPUTS if n in phase}
         return self.network_input(rows | {"state": sent["state"]})
@@ -238,13 +245,13 @@ class GraphPPO(Captured, PlainPPO):
     ) -> tuple[np.ndarray, ...]:
         agent = self.agent
         u, noise = agent.draws(len(rows), rounds * len(rows))
-        parcel, results = self.acting
-        (here,) = parcel.open()
-        here["rows"][...], here["state"][...] = rows, self.rollout.hidden
-        here["u"][...], here["noise"][...] = u, noise
-        if "mask" in here:
-            here["mask"][...] = mask
-        self.replay_graph("act", parcel, self.act_there)
+        staging, results = self.acting
+        (host,) = staging.open()
+        host["rows"][...], host["state"][...] = rows, self.rollout.hidden
+        host["u"][...], host["noise"][...] = u, noise
+        if "mask" in host:
+            host["mask"][...] = mask
+        self.replay_graph("act", staging, self.act_on_device)
         self.wait()
         if not np.isfinite(results["log_p"].numpy()).all():  # the agent says what is wrong
             return agent.explore(rows, mask, rounds, self.rollout.hidden)
@@ -252,15 +259,15 @@ class GraphPPO(Captured, PlainPPO):
         return acted if self.rollout.hidden_size else (*acted, self.rollout.hidden)
 
     def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
-        parcel, results = self.acting
-        (here,) = parcel.open()
-        here["rows"][...], here["state"][...] = rows, state
-        self.replay_graph("value", parcel, self.value_there)
+        staging, results = self.acting
+        (host,) = staging.open()
+        host["rows"][...], host["state"][...] = rows, state
+        self.replay_graph("value", staging, self.value_on_device)
         self.wait()
         return results["value"].numpy()
 
     def make_acting(self) -> tuple[StagingBuffer, Tensors]:
-        """What acting is given, and where its results arrive."""
+        """Buffers of acting's inputs and results."""
         rollout, envs = self.rollout, self.rollout.obs.shape[1]
         arrays = {"rows": rollout.obs[0], "state": rollout.hidden}
         if rollout.mask.shape[-1]:
@@ -276,7 +283,7 @@ class GraphPPO(Captured, PlainPPO):
         return StagingBuffer(self.agent.device, shapes, depth=1), results
 
     @torch.no_grad()
-    def act_there(self) -> None:
+    def act_on_device(self) -> None:
         """Acting as it is recorded."""
         inputs, results = self.acting[0].there[0], self.acting[1]
         obs, agent = self.agent.to_net(inputs["rows"]), self.learning
@@ -287,8 +294,36 @@ class GraphPPO(Captured, PlainPPO):
             result.copy_(value, non_blocking=True)
 
     @torch.no_grad()
-    def value_there(self) -> None:
+    def value_on_device(self) -> None:
         inputs, results = self.acting[0].there[0], self.acting[1]
         obs = self.agent.to_net(inputs["rows"])
         values = self.agent.online.values(obs, inputs["state"])
         results["value"].copy_(values, non_blocking=True)
+
+
+class ResidentPPO(TogetherEngine, PlainPPO):
+    """Rollouts with the environments on the GPU, and all epochs of minibatches, as one CUDA graph
+    of small launches spread over the whole GPU: one agent with thousands of environments, or
+    hundreds of seeds side by side. The GPU works on copies of what the run holds on the host
+    (`resident_ppo_seeds`), which come back before anything is saved."""
+
+    seeds_home = "tenfold.algorithms.kernels.resident_ppo_seeds:ResidentPolicies"
+    memory = "rollout"
+
+    @classmethod
+    def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
+        if obstacle := why_not_layers(agent):
+            return obstacle
+        config, actions = agent.config, agent.actions
+        if config.baseline == "counterfactual":
+            return "the baseline is counterfactual"
+        if agent.components:
+            return "rewards come in components, each with a value of its own"
+        if config.squash and config.entropy:
+            return "the entropy of squashed actions has no closed form"
+        return why_not_resident(agent, run, actions.options + len(actions.low))
+
+    def prepare(self, run: Run) -> None:
+        super().prepare(run)
+        self.precision = run.precision
+        self.words = f"whole phases as one CUDA graph, products in {run.precision}"

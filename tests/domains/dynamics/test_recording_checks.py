@@ -8,8 +8,13 @@ import pytest
 
 import tenfold as ten
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.clock import by_parabolas, clock_of, moved, on_clock
 from tenfold.domains.dynamics.recording import Recording, read_recording
+from tenfold.domains.dynamics.recording_checks import (
+    estimate_clock,
+    interpolate_parabolic,
+    regularise,
+    resample,
+)
 
 NAN = float("nan")
 
@@ -37,9 +42,9 @@ def test_a_parabola_is_moved_exactly_and_a_line_where_a_neighbour_is_missing() -
     time, moments = np.array([0.0, 0.9, 2.1, 3.0]), np.array([0.0, 1.0, 2.0, 3.0])
     square = (1 + 2 * time + 3 * time**2)[:, None]
     # at the ends a line through the last two: rows 0 and 3 are where they should be
-    assert by_parabolas(square, time, moments, 1.0)[:, 0] == pytest.approx([1, 6, 17, 34])
+    assert interpolate_parabolic(square, time, moments, 1.0)[:, 0] == pytest.approx([1, 6, 17, 34])
     gap = np.array([[0.0], [0.9], [NAN], [3.0]])
-    found = by_parabolas(gap, time, moments, 1.0)[:, 0]
+    found = interpolate_parabolic(gap, time, moments, 1.0)[:, 0]
     assert found[:2] == pytest.approx([0.0, 1.0]) and np.isnan(found[2]) and found[3] == 3.0
 
 
@@ -62,7 +67,7 @@ def test_jitter_is_taken_out_and_noise_stays_what_it_is(
     assert off < 2e-4 and off < taken_as_is / 5
     assert f"off {clock:g} by" in found.notes[0] and "parabolas" in found.notes[0]
     noise = rng.normal(size=(2000, 2))
-    left = moved(noise, np.zeros((2000, 0)), time, np.arange(2000), clock)[0]
+    left = resample(noise, np.zeros((2000, 0)), time, np.arange(2000), clock)[0]
     assert left.std() == pytest.approx(noise.std(), rel=0.05)
     # by w² on the mean; a line would make neighbours correlate by w(1 − w), 0.17 of a walking clock
     assert abs((left[1:] * left[:-1]).mean()) < 0.1
@@ -72,7 +77,7 @@ def test_an_action_is_averaged_over_the_clocks_step() -> None:
     time, a = np.array([0.0, 1.1, 2.0, 3.0]), np.array([[1.0], [2.0], [3.0], [4.0]])
     # the clock that fits best begins at 0.025; from there until 1.025 the first action holds, and
     # of the second step 0.075 more of it
-    found = moved(np.zeros((4, 1)), a, time, np.arange(4), 1.0)[1][:, 0]
+    found = resample(np.zeros((4, 1)), a, time, np.arange(4), 1.0)[1][:, 0]
     assert found == pytest.approx([1.0, 0.075 + 2 * 0.925, 3 - 0.0 + 0.025 * 1, 4.0], abs=0.03)
     assert found[1] == pytest.approx(0.075 * 1 + 0.9 * 2 + 0.025 * 3)
 
@@ -106,11 +111,11 @@ def test_an_episode_without_rows_is_none_on_the_clock() -> None:
     """As a trial without samples is, among others whose times jitter."""
     time = 0.1 * np.arange(30) + 0.005 * np.sin(np.arange(30.0))
     whole, none = np.sin(time)[:, None], np.zeros((0, 1))
-    clock = clock_of(Path("x"), [time, time[:0]], 1e-6)
+    clock = estimate_clock(Path("x"), [time, time[:0]], 1e-6)
     assert clock is not None
     for y in (whole, np.round(whole + 2)):  # moved, and counts, which stay where they are
         episodes = ((y, np.zeros((30, 0))), (none, np.zeros((0, 0))))
-        found, _ = on_clock(episodes, [time, time[:0]], clock)
+        found, _ = regularise(episodes, [time, time[:0]], clock)
         assert [len(seen) for seen, _ in found] == [30]
 
 
@@ -149,9 +154,9 @@ def test_a_recording_with_jitter_is_fitted_and_read_the_same_again(
     assert "rows are moved to a regular clock" in capsys.readouterr().err
     assert "moved to a regular clock" in (result.path / "report.html").read_text()
     assert ten.resume(result.path, steps=8, quiet=True).step == 8  # its digest is the same
-    clock = clock_of(Path("x"), [time], 1e-6)
+    clock = estimate_clock(Path("x"), [time], 1e-6)
     assert clock is not None and clock.most < 0.022
-    episodes, _ = on_clock(((wave(time), np.zeros((200, 0))),), [time], clock)
+    episodes, _ = regularise(((wave(time), np.zeros((200, 0))),), [time], clock)
     again = read_recording(tmp_path / "data.npz").episodes
     assert np.array_equal(episodes[0][0], again[0][0])
 

@@ -1,4 +1,5 @@
-"""`tenfold report`, `tenfold watch`."""
+"""`tenfold report`, `watch`: runs on a page and on a screen; `tenfold export`, `pack`: a policy
+as a file that runs elsewhere, a run as an archive."""
 
 import argparse
 import sys
@@ -8,12 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.flags import add_trust, chosen_run, whole_number
+from tenfold.cli.flags import add_run, add_trust, chosen_run, refuse_empty, whole_number
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
 
 SECONDS = "5"
 NAP = 0.1  # seconds between looks at signals
+EXPORTS = """examples:
+  tenfold export runs/cartpole                            # cartpole.onnx
+  tenfold export runs/cartpole --checkpoint best --out policy.onnx
+  tenfold export runs/cartpole/seed-3 --format torch      # seed-3.pt2
+  tenfold export runs/ppo --sample                        # draws, by numbers that are inputs
+  python examples/deploy_onnx.py policy.onnx              # onnxruntime and NumPy alone
+"""
+PACKS = """examples:
+  tenfold pack runs/cartpole --licence MIT                # cartpole.zip
+  tenfold eval cartpole.zip --checkpoint best
+  tenfold export cartpole.zip
+"""
 
 
 def add_named(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +41,7 @@ def add_named(parser: argparse.ArgumentParser) -> None:
 
 
 def paths_named(arguments: argparse.Namespace) -> list[Path]:
-    """Those of the command line; the latest run where there is none."""
+    """The paths of the command line; the latest run by default."""
     return [chosen_run(word) for word in arguments.runs] or [chosen_run(None)]
 
 
@@ -66,8 +79,7 @@ def report(arguments: argparse.Namespace) -> int:
     from tenfold.training.watch import RunWatcher
 
     paths = paths_named(arguments)
-    if arguments.out == "":
-        raise UserError("--out is empty: name a file, or leave it out.")
+    refuse_empty(arguments, out="a file")
     out = require_page(Path(arguments.out)) if arguments.out else None
     seconds = 0 if arguments.live is None else whole_number(arguments.live, "--live", 1, 3600)
     for path in paths:
@@ -98,7 +110,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def write_page(watcher: Any, out: Path | None = None, live: float = 0.0) -> Path:
-    """Of what was read: one run's page, that of many seeds, or a comparison."""
+    """Writes the page of one run, of many seeds, or of a comparison."""
     from tenfold.runs.comparison import write_comparison
     from tenfold.runs.folder import is_seeds
     from tenfold.runs.report import write_run, write_seeds
@@ -115,7 +127,7 @@ def write_page(watcher: Any, out: Path | None = None, live: float = 0.0) -> Path
 
 
 def page_path(watcher: Any, out: Path | None) -> Path:
-    """Where the page of several goes."""
+    """The path of the page of several experiments."""
     if out:
         return out
     only = watcher.paths[0] if len(watcher.paths) == 1 else None
@@ -124,7 +136,7 @@ def page_path(watcher: Any, out: Path | None) -> Path:
 
 @contextmanager
 def placed(page: Path) -> Iterator[None]:
-    """Where a page cannot be put there, a sentence says so, and how to put it elsewhere."""
+    """Turns an OSError about a page into a UserError that mentions --out."""
     elsewhere = "--out FILE puts the page elsewhere."
     if page.is_dir():
         raise UserError(f"{page} is a folder, where the page goes: move it away; {elsewhere}")
@@ -136,7 +148,7 @@ def placed(page: Path) -> Iterator[None]:
 
 
 def follow(watcher: Any, out: Path | None, seconds: int) -> int:
-    """Writes the page again and again, the last time as one that stays as it is."""
+    """Rewrites the page while runs are trained, then once more as a static page."""
     from tenfold.core.processes import Interrupt
 
     with Interrupt() as interrupt:
@@ -152,7 +164,7 @@ def follow(watcher: Any, out: Path | None, seconds: int) -> int:
 
 
 def wait(seconds: float, called: Callable[[], bool]) -> None:
-    """Or until somebody is `called`, by a signal."""
+    """Sleeps, or until `called` returns true (a signal)."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not called():
         time.sleep(NAP)
@@ -178,5 +190,113 @@ def watch(arguments: argparse.Namespace) -> int:
     return 0
 
 
-REPORT = Command("report", add_report, report)
-WATCH = Command("watch", add_watch, watch)
+def add_export(parsers: Any, argv: Sequence[str]) -> None:
+    export = parsers.add_parser(
+        "export",
+        help="write a policy as an ONNX or torch.export file",
+        allow_abbrev=False,
+        description="Writes the whole policy of a run: what the environment gives goes in, what it "
+        "takes comes out, for any size of batch. The file is tried on 1,000 observations of the "
+        "environment before it is kept.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXPORTS,
+    )
+    add_run(export, archive=True)
+    export.add_argument("--format", default="onnx", metavar="onnx|torch", help="of the file (onnx)")
+    export.add_argument("--out", metavar="FILE", help="where it goes (NAME.onnx, NAME.pt2)")
+    export.add_argument(
+        "--checkpoint", default="last", metavar="best|last|STEP", help="which parameters (last)"
+    )
+    export.add_argument(
+        "--sample",
+        action="store_true",
+        help="draw from the policy, by uniform and normal numbers that are inputs of the file",
+    )
+    export.add_argument(
+        "--mask",
+        action="store_true",
+        help="an input for masks also where the environment offers none",
+    )
+    add_trust(export)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    path = chosen_run(arguments.run)
+    refuse_empty(arguments, out="a file")
+    from tenfold.core.system import set_threads
+    from tenfold.shipping.export import export as write
+
+    set_threads(1)
+    exported = write(
+        path,
+        arguments.format,
+        arguments.out,
+        checkpoint=arguments.checkpoint,
+        sample=arguments.sample,
+        mask=True if arguments.mask else None,
+        trust=arguments.trust,
+    )
+    about = exported.about
+    print(
+        f"{about['agent']} on {about['env']}, step {about['step']:,}, {about['policy']}: "
+        f"{exported.path} ({exported.path.stat().st_size:,} bytes)"
+    )
+    for title, ports in (("takes", about["inputs"]), ("gives", about["outputs"])):
+        for port in ports:
+            shape = ", ".join(map(str, port["shape"]))
+            print(f"  {title}  {port['name']}  {port['dtype']}  [{shape}]")
+    print(f"  {exported.checked}")
+    return 0
+
+
+def add_pack(parsers: Any, argv: Sequence[str]) -> None:
+    pack = parsers.add_parser(
+        "pack",
+        help="write a run as one archive to share, with a model card",
+        allow_abbrev=False,
+        description="Writes a zip of settings, metrics and what acting needs of the last and the "
+        "best checkpoint, without replay memory, beside a model card: curve, scores, command, "
+        "environment, versions, licence. `tenfold eval`, `tenfold export` and ten.load take it by "
+        "its path.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=PACKS,
+    )
+    add_run(pack)
+    pack.add_argument("--out", metavar="FILE", help="where it goes (NAME.zip)")
+    pack.add_argument(
+        "--licence", default="", metavar="WORDS", help="for the card, such as MIT (not stated)"
+    )
+    pack.add_argument(
+        "--episodes",
+        default="20",
+        help="played for the scores of the card by each checkpoint; 0: those of training (20)",
+    )
+    add_trust(pack)
+
+
+def pack(arguments: argparse.Namespace) -> int:
+    path = chosen_run(arguments.run)
+    refuse_empty(arguments, out="a file")
+    episodes = whole_number(arguments.episodes, "--episodes", 0, 10**6)
+    from tenfold.config.files import modules_in
+    from tenfold.config.schema import to_mapping
+    from tenfold.core.system import set_threads
+    from tenfold.runs.folder import read_settings
+    from tenfold.shipping.pack import pack as write
+
+    set_threads(1)
+    how = {"licence": arguments.licence, "episodes": episodes, "trust": arguments.trust}
+    file = write(path, arguments.out, **how)
+    # of an archive nobody knows who made it
+    settings = to_mapping(read_settings(path, arguments.trust))
+    trust = " --trust" if any(modules_in(settings)) else ""
+    print(f"{file} ({file.stat().st_size:,} bytes)   play it: tenfold eval {file}{trust}")
+    return 0
+
+
+COMMANDS = (
+    Command("report", add_report, report),
+    Command("watch", add_watch, watch),
+    Command("export", add_export, export),
+    Command("pack", add_pack, pack),
+)
