@@ -27,8 +27,7 @@ from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Mismatch
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import EagerOptimiser
+from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.ops.critics import soft_value
 from tenfold.ops.squashed import draw_squashed
