@@ -5,6 +5,7 @@ The plain reference: networks, acting, the loss of a batch, an update. What can 
 learned is decided here.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard
@@ -334,3 +336,21 @@ class DQNAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
+
+
+class QPolicy(nn.Module):
+    """To be exported: the action of the highest mean value among those that a mask allows; of a
+    team [M, B, …] -> [M, B, 1]. Where nothing is allowed it is the first."""
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self.agent = copy.copy(agent)
+        self.online = self.agent.online = agent.online.apart()
+
+    def forward(
+        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        values = self.agent.mean_values(rows, None)
+        if mask is not None:
+            values = torch.where(mask, values, -torch.inf)
+        return values.argmax(-1, keepdim=True), values[..., :0]

@@ -10,8 +10,8 @@ from tenfold.algorithms.dqn import ONLINE, TARGET
 from tenfold.algorithms.dqn_settings import DQN, Implicit
 from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
 from tenfold.algorithms.kernels.dqn import FusedDQN
-from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
+from tenfold.algorithms.kernels.dqn_gpu import GraphDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.layout import ObsLayout

@@ -14,11 +14,9 @@ from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
 from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
-from tenfold.engines.fused import SPENT
 from tenfold.envs.adapter import Episode
 
 MANY = 1 << 30  # rounds
-HEARD = 512  # rounds of one compiled call where no episode ends, so that a signal is heard
 
 
 class ActorLearner:
@@ -108,29 +106,6 @@ class ActorLearner:
         if self.fused and self.fused.by_stages:
             self.fused = None
 
-    def run_fused(self, most: int, until: int | None) -> list[Episode]:
-        """Whole rounds by the engine itself: to the next end of an episode, at most `most`, not
-        beyond step `until`."""
-        if until is not None:
-            most = min(most, -((self.step - until) // self.envs.num_envs))
-        if not self.fused.by_stages:
-            return self.run_together(most)
-        self.fused.spent[:] = 0
-        self.clock.start()
-        self.step, self.rounds = self.fused.run(self.step, self.rounds, min(most, HEARD))
-        self.clock.share(dict(zip(SPENT, self.fused.spent.tolist(), strict=True)), "env")
-        return self.envs.finished
-
-    def run_together(self, most: int) -> list[Episode]:
-        """The same by a group of its own (`engines.together`)."""
-        self.clock.start()
-        group = self.engine.group or self.engine.together([self])
-        group.run(most)
-        group.fetch_networks()
-        (finished,) = group.finished()
-        self.clock.lap("update")
-        return finished
-
     def steps_of(self, skipped: np.ndarray, worlds: int) -> int:
         """Environment steps of a row: one of each world, or of each lane that moved."""
         return worlds if self.envs.agents > 1 else worlds - int(np.count_nonzero(skipped))
@@ -216,3 +191,38 @@ class ActorLearner:
         self.pool.close()
         if hasattr(self.engine, "close"):  # it has processes of its own
             self.engine.close()
+
+
+class BareLearner:
+    """A learner without actors elsewhere, replay memory, lockstep or returns of episodes: the agent
+    of one run and the counter of its steps. A subclass has the rounds, their metrics and the
+    state."""
+
+    rows = None
+    lockstep = None
+    tells_episodes = False
+
+    def __init__(self, run: Run, agent: Any) -> None:
+        self.run, self.agent, self.config = run, agent, agent.config
+        self.clock, self.step = Clock(), 0
+        self.notices: list[str] = []
+        self.warnings: list[str] = []
+
+    def warm_up(self) -> None:
+        """There is nothing to compile."""
+
+    def settle(self) -> list[Episode]:
+        return []
+
+    def begin_with(self, state: dict[str, Any]) -> None:
+        """Weights of another run, where the agent can take them (`training.loop` asks)."""
+        self.agent.begin_with(state)
+
+    def time_every_round(self) -> None:
+        """Every round is timed as it is."""
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """It has none."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -68,7 +68,7 @@ class OffPolicyLearner(ActorLearner):
         if self.engine.whole_rounds and alone and not run.verify:
             self.fused = self.engine
         if run.verify:
-            from tenfold.algorithms.off_policy_lockstep import lockstep_of  # here: few ask for it
+            from tenfold.engines.lockstep import lockstep_of  # here: few ask for it
 
             self.lockstep = lockstep_of(self.engine, run.verify)
         seen = self.pool.bind_agent(self.agent, self.explore)
@@ -105,7 +105,7 @@ class OffPolicyLearner(ActorLearner):
         The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
         if self.fused:
-            return self.run_fused(MANY, until)
+            return self.fused.run_rounds(self, MANY, until)
         if self.pool.direct:
             self.due_from = self.step
         finished: list[Episode] = []

@@ -63,7 +63,7 @@ class OnPolicyLearner(ActorLearner):
         # the last row's round ends with learning; an engine without stages makes all of it
         fused_rounds = self.fused and (self.rollout.left - 1 if self.fused.by_stages else MANY)
         if fused_rounds:
-            return self.run_fused(fused_rounds, until)
+            return self.fused.run_rounds(self, fused_rounds, until)
         self.clock.start()
         self.begin_row()
         left = self.rounds_left()

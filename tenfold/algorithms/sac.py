@@ -8,7 +8,7 @@ import math
 import torch
 
 from tenfold.algorithms.actor_critic import ACTOR, TEMPERATURE, ActorCriticAgent, Tensors
-from tenfold.algorithms.sac_settings import SAC, Auto
+from tenfold.algorithms.sac_td3_settings import SAC, Auto
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.actor_critic import ActorCritics

@@ -98,7 +98,7 @@ class Engine(Protocol):
     """How an update runs. Plain is the reference; every other engine does the same from the same
     random numbers."""
 
-    whole_rounds: bool  # whether it has `run(step, rounds, most)`, which makes many at once
+    whole_rounds: bool  # whether it has `run_rounds(learner, most, until)`: many at once
 
     def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
     def statistics(self) -> dict[str, float]: ...  # means since the last call

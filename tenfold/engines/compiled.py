@@ -17,7 +17,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tenfold.engines.choose import why_not_memory
-from tenfold.engines.plain import AutogradEngine, OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.adam import BETA1, BETA2
 
 WORDS = "the update as one graph through torch.compile"
@@ -194,22 +194,23 @@ class CompiledOffPolicy(OffPolicyEngine):
         return errors, metrics
 
 
-class Compiled(AutogradEngine):
+class Compiled:
     """Stands before a plain engine that learns from rollouts among the bases of a class, whose
-    `examples` are then what the loss is given of a batch of every size."""
+    `examples` are then minibatches of every size."""
 
-    examples: Callable[[], Iterable[tuple[Any, ...]]]
+    agent: Any
+    examples: Callable[[], Iterable[Any]]
     words, whole_batches = WORDS, True
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        agent = self.unchecked_agent()
-        module = Losses(agent)
+    def __init__(self, agent: Any, memory: Any, envs: Any) -> None:
+        super().__init__(agent, memory, envs)  # type: ignore[call-arg]
+        unchecked = self.unchecked_agent()
+        module = Losses(unchecked)
 
-        def step(buffers: list[torch.Tensor], numbers: torch.Tensor, *inputs: Any) -> Any:
-            optimiser = TracedOptimiser(agent, module, buffers, numbers, None)
-            (results,), norm = optimiser.descend(agent.loss, [inputs])
-            return optimiser.buffers, norm, results
+        def step(buffers: list[torch.Tensor], numbers: torch.Tensor, batch: Any) -> Any:
+            optimiser = TracedOptimiser(unchecked, module, buffers, numbers, None)
+            ((_, statistics),), norm = optimiser.descend(unchecked.loss, [(batch,)])
+            return optimiser.buffers, norm, statistics
 
         self.step = torch.compile(step, fullgraph=True, dynamic=False)
 
@@ -223,22 +224,19 @@ class Compiled(AutogradEngine):
 
     def warm_up(self) -> None:
         """What the first calls return is thrown away."""
-        for inputs in self.examples():
-            self.call(1e-3, 1, inputs)
+        for batch in self.examples():
+            self.call(1e-3, 1, batch)
 
-    def call(self, lr: float, number: int, inputs: tuple[Any, ...]) -> Any:
+    def call(self, lr: float, number: int, batch: Any) -> Any:
         agent = self.agent
         buffers = [agent.online.flat, agent.mean, agent.square]
-        return self.step(buffers, adam_numbers(lr, number)[None], *inputs)
+        return self.step(buffers, adam_numbers(lr, number)[None], batch)
 
-    def descend(
-        self, lr: float, parts: Iterable[tuple[Any, ...]]
-    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
-        (inputs,) = parts
+    def descend(self, lr: float, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         agent = self.agent
         agent.updates += 1
-        new, norm, results = self.call(lr, agent.updates, inputs)
+        new, norm, statistics = self.call(lr, agent.updates, batch)
         buffers = (agent.online.flat, agent.mean, agent.square, agent.online.flat_grad)
-        for own, value in zip(buffers, new, strict=True):
-            own.copy_(value)
-        return [results], norm
+        for buffer, value in zip(buffers, new, strict=True):
+            buffer.copy_(value)
+        return statistics, norm

@@ -11,10 +11,25 @@ from tenfold.core.kernels import as_numbers
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
 from tenfold.engines.fused import ACT, PATIENCE, ROUNDS, SPENT, STEP, STORE, UPDATE, step_arrays
-from tenfold.envs.adapter import Environments
+from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck
 from tenfold.memory.replay import Replay
+
+MAX_ROUNDS = 512  # of one compiled call where no episode ends, so that a signal is heard
+
+
+def run_rounds(engine: Any, learner: Any, most: int, until: int | None) -> list[Episode]:
+    """Whole rounds of a learner by its engine: to the next end of an episode, at most `most`, not
+    beyond step `until`. Returns the episodes that ended."""
+    if until is not None:
+        most = min(most, -((learner.step - until) // learner.envs.num_envs))
+    engine.spent[:] = 0
+    learner.clock.start()
+    most = min(most, MAX_ROUNDS)
+    learner.step, learner.rounds = engine.run(learner.step, learner.rounds, most)
+    learner.clock.share(dict(zip(SPENT, engine.spent.tolist(), strict=True)), "env")
+    return learner.envs.finished
 
 
 class FusedRounds:
@@ -110,6 +125,8 @@ class FusedRounds:
         self.call(UPDATE, *self.given)
         self.chosen = False
         clock.lap("update")
+
+    run_rounds = run_rounds
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
         """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the

@@ -63,9 +63,11 @@ class EagerOptimiser:
             self.step(buffers, every)
         return [value.detach(), *(result.detach() for result in more)]
 
-    def step(self, buffers: Any, every: int) -> None:
+    def step(self, buffers: list[torch.Tensor], every: int) -> None:
         """A step of Adam on parameters, gradient and moments that one in `every` updates moves."""
-        adam(*buffers, self.number // every, self.lr, self.agent.config.adam_eps)
+        flat, grad, mean, square = buffers
+        eps = self.agent.config.adam_eps
+        adam(flat, grad, mean, square, self.number // every, self.lr, eps)
 
     def follow(self) -> None:
         """The target moves towards what was learned, by the share `tau`."""
@@ -123,19 +125,6 @@ class AutogradEngine:
 
     def set_lr(self, lr: Any) -> None:
         """The agent's settings say it."""
-
-    def descend(
-        self, lr: float, parts: Iterable[tuple[Any, ...]]
-    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
-        """One update by the gradient of the losses' sum; `parts` are what `agent.loss` is given.
-        Returns what that said of each part, and the gradient's norm."""
-        self.agent.online.flat_grad.zero_()
-        said = []
-        for inputs in parts:
-            loss, *more = self.agent.loss(*inputs)
-            loss.backward()
-            said.append([loss.detach(), *more])
-        return said, apply_gradient(self.agent, lr)
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""

@@ -197,10 +197,12 @@ class RecordedOptimiser(EagerOptimiser):
         self.sent, self.policy_due = sent, policy_due
         self.agent.online.flat_grad.zero_()
 
-    def step(self, buffers: Any, every: int) -> None:
-        before = self.sent["before" if every == 1 else "policy_before"]
+    def step(self, buffers: list[torch.Tensor], every: int) -> None:
+        flat, grad, mean, square = buffers
         # a step counts itself, and another part of the networks takes the same number
-        adam_recorded(*buffers, before.clone(), self.sent["lr"], self.agent.config.adam_eps)
+        before = self.sent["before" if every == 1 else "policy_before"].clone()
+        eps = self.agent.config.adam_eps
+        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
 
 
 class ActorCriticGraph(ReplayGraph, OffPolicyEngine):

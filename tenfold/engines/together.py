@@ -185,6 +185,19 @@ class TogetherEngine:
         """Memory of a learner on the device."""
         return own(cls.seeds_home).bytes_each(cls.seed_of(learner))
 
+    def run_rounds(self, learner: Any, most: int, until: int | None) -> list[Episode]:
+        """Rounds of a learner by a group of its own, not beyond step `until`; returns the episodes
+        that ended."""
+        if until is not None:
+            most = min(most, -((learner.step - until) // learner.envs.num_envs))
+        learner.clock.start()
+        group = self.group or self.together([learner])
+        group.run(most)
+        group.fetch_networks()
+        (finished,) = group.finished()
+        learner.clock.lap("update")
+        return finished
+
     def prepare(self, run: Any) -> None:
         # here: they come from the device for all learners at once
         self.sums = torch.as_tensor(self.sums).cpu().numpy()

@@ -17,13 +17,12 @@ from tenfold.algorithms.dqn_settings import Prioritized
 from tenfold.algorithms.kernels import dqn as kernels
 from tenfold.algorithms.kernels.dqn import FusedDQN, dqn_round
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.algorithms.off_policy_lockstep import QLockstep, errors_apart, sums_off
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WEIGHT, WHOLE
-from tenfold.engines.lockstep import Mismatch
+from tenfold.engines.lockstep import Mismatch, QLockstep, errors_apart, sums_off
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.sampling import make_tree, put
 from tenfold.training.loop import resume, train

@@ -16,7 +16,7 @@ from tenfold.algorithms.kernels import resident_ppo_learn as learning
 from tenfold.algorithms.kernels import resident_ppo_play as acting
 from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.ppo import PPOAgent
-from tenfold.algorithms.ppo_fused import DRAWS
+from tenfold.algorithms.ppo_cpu import DRAWS
 from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
 from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed

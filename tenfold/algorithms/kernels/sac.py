@@ -36,7 +36,7 @@ from tenfold.algorithms.kernels.actor_critic import (
 )
 from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
 from tenfold.algorithms.sac import SACAgent
-from tenfold.algorithms.sac_settings import Auto
+from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (

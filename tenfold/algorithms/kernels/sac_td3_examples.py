@@ -10,9 +10,8 @@ import numpy as np
 from tenfold.algorithms.kernels.sac import FusedSAC
 from tenfold.algorithms.kernels.td3 import FusedTD3
 from tenfold.algorithms.sac import SACAgent
-from tenfold.algorithms.sac_settings import SAC
+from tenfold.algorithms.sac_td3_settings import SAC, TD3
 from tenfold.algorithms.td3 import TD3Agent
-from tenfold.algorithms.td3_settings import TD3
 from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, bounded_actions
