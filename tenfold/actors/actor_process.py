@@ -37,7 +37,7 @@ class SharedChannel:
     words: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
-        self.words = self.control.words()
+        self.words = self.control.counters()
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k != "words"}

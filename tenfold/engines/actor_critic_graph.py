@@ -81,7 +81,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
 
     def update_there(self, k: int) -> None:
         """Update number k of those that were sent, as it is recorded."""
-        agent, sent, grad = self.learning, self.sent.there[k], self.agent.online.flat_grad
+        agent, sent, grad = self.learning, self.sent.on_device[k], self.agent.online.flat_grad
         obs, next_obs = self.mirror.at(sent["places"]).unbind(0)
         shape = self.replay.batch.obs.shape
         batch = sent | {"obs": obs.reshape(shape), "next_obs": next_obs.reshape(shape)}
@@ -132,7 +132,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
 
     @torch.no_grad()
     def act_there(self) -> None:
-        agent, given = self.agent, self.acting.there[0]
-        said = agent.online.said(agent.to_net(given["rows"]))
+        agent, given = self.agent, self.acting.on_device[0]
+        said = agent.online.policy_output(agent.to_net(given["rows"]))
         found = agent.chosen(said, given["uniform"], given["normal"])
         self.acted.copy_(found, non_blocking=True)

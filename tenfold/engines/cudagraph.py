@@ -103,7 +103,7 @@ class Captured(AutogradEngine):
     def replay_graph(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
         """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
         graph of this name, recorded when it is first asked for."""
-        self.graph(name, parcel, parcel.place, work, parts).replay()
+        self.graph(name, parcel, parcel.slot_index, work, parts).replay()
         parcel.gone()
 
     def record_all(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:

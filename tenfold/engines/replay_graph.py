@@ -27,7 +27,7 @@ class ReplayGraph(Captured):
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
         super().__init__(agent, replay, envs)
-        self.mirror = DeviceReplay(replay.each, agent.device)
+        self.mirror = DeviceReplay(replay.memories, agent.device)
         parts = 1 if replay.priorities else MOST
         self.sent = StagingBuffer(agent.device, self.shapes(), parts, depth=2)
         for slot in self.sent.arrays:

@@ -95,9 +95,9 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         replay, config, updates = self.replay, self.agent.config, self.agent.updates
         beta = value_at(replay.priorities.beta, step) if replay.priorities else 1.0
         lr, parts = value_at(config.lr, step), self.sent.open()
-        drawn = self.drawn[self.sent.place]
+        drawn = self.drawn[self.sent.slot_index]
         for k in range(count):
-            for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
+            for m, (agent, memory) in enumerate(zip(self.agents, replay.memories, strict=True)):
                 rows, fractions, noise, next_mask = drawn[k][m]
                 memory.sample_indices(beta, m * self.mirror.rows, rows)
                 if next_mask is not None:
@@ -124,7 +124,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
     def update_there(self, k: int) -> None:
         """Update number k of those that were sent, as it is recorded."""
-        sent = self.sent.there[k]
+        sent = self.sent.on_device[k]
         partial, errors, told = self.gradient_there(k)
         if self.replay.priorities:
             self.errors.copy_(errors, non_blocking=True)
@@ -137,7 +137,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
             from tenfold.algorithms.kernels.dqn_cudagraph_kernel import batch_gradient
 
             partial, errors, told = batch_gradient(
-                self.agent, self.mirror.numbers, self.sent.there[k], shape
+                self.agent, self.mirror.numbers, self.sent.on_device[k], shape
             )
             return partial if self.agent.members > 1 else partial[0], errors, told
         said = self.descend_by(self.parts(k))
@@ -181,7 +181,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
     def parts(self, k: int) -> Any:
         """What the loss is given: micro-batches, or all."""
-        agent, sent = self.agent, self.sent.there[k]
+        agent, sent = self.agent, self.sent.on_device[k]
         items, effective = len(self.lead()), sent["action"].shape[-1]
         obs, next_obs = self.mirror.at(sent["places"]).unbind(items)
         shape = self.replay.batch.obs.shape
@@ -205,7 +205,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         """Mean action values by one launch."""
         work = self.act_there(rows, noise is not None)
         parcel, found, place = self.acting
-        parcel.open()[0]["rows"][...] = rows.reshape(parcel.there[0]["rows"].shape)
+        parcel.open()[0]["rows"][...] = rows.reshape(parcel.on_device[0]["rows"].shape)
         if noise is not None:
             place.copy_(noise)
         self.replay_graph(("act", noise is not None), parcel, work)
@@ -226,7 +226,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
         @torch.no_grad()
         def work() -> None:
-            known = agent.mean_values(parcel.there[0]["rows"], noise if noisy else None)
+            known = agent.mean_values(parcel.on_device[0]["rows"], noise if noisy else None)
             found.copy_(known, non_blocking=True)
 
         return work
