@@ -20,7 +20,7 @@ from tenfold.envs.making import make_env
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent, "there", {})
+    monkeypatch.setattr(lent, "registered", {})
     monkeypatch.setattr(lent, "made", {})
 
 
