@@ -45,9 +45,8 @@ class Card:
     version: str  # of tenfold, when it was packed
     scored: Sequence[Scored] = ()
     random: Sequence[float] = ()  # returns of random actions
-    evaluation: Sequence[
-        str
-    ] = ()  # lines of an algorithm with its own evaluation, instead of scores
+    # lines of an algorithm with its own evaluation, instead of scores
+    evaluation: Sequence[str] = ()
     seeds: Mapping[str, str] = field(default_factory=dict)  # of all seeds of its experiment
 
 

@@ -9,22 +9,28 @@ import sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from tenfold.algorithms.kernels import resident_ppo_learn, resident_ppo_play
 from tenfold.algorithms.kernels import resident_ppo_seeds as kernels
 from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays
 from tenfold.config.run import Run
 from tenfold.training.learners import make_learner
 
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
-GIVEN = {"play": ["count"], "values": ["first", "last"], "finish": [], "gradient": ["number"]}
+INTEGERS = {
+    resident_ppo_play.play: ["count"],
+    resident_ppo_learn.values: ["first", "last"],
+    resident_ppo_learn.finish: [],
+    resident_ppo_learn.gradient: ["number"],
+}
 for name in sys.argv[1:]:
     agent = {"name": "ppo", "horizon": 8, "minibatches": 2, "net": {"hidden": [16], "activation": "tanh"}}
     run = Run.of({"env": f"forage:{name}", "num_envs": 16, "engine": "plain", "agent": agent})
     one = make_learner(run)
     seed = kernels.Seed(one.agent, one.rollout, one.envs)
     kinds = PPOArrays(*(NAMES[t.dtype] for t in kernels.ResidentPolicies([seed], "cpu").arrays))
-    for kernel, integers in GIVEN.items():
+    for kernel, integers in INTEGERS.items():
         source = ASTSource(
-            fn=getattr(kernels, kernel),
+            fn=kernel,
             signature={"arrays": kinds} | dict.fromkeys(integers, "i32") | {"S": "constexpr"},
             constexprs={"S": kernels.shape_of(seed, 1, "fp32")},
         )

@@ -134,10 +134,12 @@ def test_the_card_of_a_packed_run(hostile: Path) -> None:
     folder, run = RunFolder.open(hostile)
     rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     settings = (hostile / "config.yaml").read_text()
-    told = Card(run, folder.about, rows, settings, HOSTILE, HOSTILE, HOSTILE, said=[HOSTILE])
-    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(card(told))
-    assert "<script" not in shown and "<img src=//" not in shown and "</title" not in shown
-    assert shown.count("alert(") >= 5  # all of it is there, as text
+    content = Card(
+        run, folder.about, rows, settings, HOSTILE, HOSTILE, HOSTILE, evaluation=[HOSTILE]
+    )
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(card(content))
+    assert "<script" not in page and "<img src=//" not in page and "</title" not in page
+    assert page.count("alert(") >= 5  # all of it is there, as text
 
 
 def test_tags_of_tensorboard(tmp_path: Path) -> None:
