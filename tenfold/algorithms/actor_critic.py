@@ -108,7 +108,7 @@ class ActorCriticAgent(FlatAgent):
     def policy_output(self, rows: np.ndarray) -> torch.Tensor:
         """What the policy says of encoded rows."""
         with torch.no_grad():
-            return self.online.said(self.to_net(torch.from_numpy(rows).to(self.device)))
+            return self.online.policy_output(self.to_net(torch.from_numpy(rows).to(self.device)))
 
     def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
         """Actions for training, as the memory has them. `step` sets the schedules, and tells
@@ -297,7 +297,7 @@ class GreedyPolicy(nn.Module):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self.agent = copy.copy(agent)
-        self.online = self.agent.online = agent.online.apart()
+        self.online = self.agent.online = agent.online.detached_copy()
         self.online.critics, self.online.temperature = nn.ModuleList(), None
         actions: Any = agent.actions
         if actions.reals:
@@ -307,7 +307,7 @@ class GreedyPolicy(nn.Module):
     def forward(
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output = self.online.said(self.agent.to_net(rows))
+        output = self.online.policy_output(self.agent.to_net(rows))
         if mask is not None:
             output = torch.where(mask, output, -torch.inf)
         action = self.choose(output, *draws)

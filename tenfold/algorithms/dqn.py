@@ -345,7 +345,7 @@ class QPolicy(nn.Module):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self.agent = copy.copy(agent)
-        self.online = self.agent.online = agent.online.apart()
+        self.online = self.agent.online = agent.online.detached_copy()
 
     def forward(
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None

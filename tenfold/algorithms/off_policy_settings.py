@@ -6,8 +6,8 @@ No torch here: it is imported when an agent is made.
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.errors import ConfigError, EnvironmentFault
-from tenfold.core.protocols import Algorithm
-from tenfold.core.registry import own
+from tenfold.core.protocols import AlgorithmSpec
+from tenfold.core.registry import import_by_name
 
 if TYPE_CHECKING:
     from tenfold.algorithms.off_policy import OffPolicyActing
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments
 
 
-class OffPolicyAlgorithm(Algorithm):
+class OffPolicyAlgorithm(AlgorithmSpec):
     """Those that learn from a replay memory: dqn, sac, td3."""
 
     def make_learner(self, run: "Run") -> "Learner":
@@ -28,7 +28,7 @@ class OffPolicyAlgorithm(Algorithm):
         """In one compiled call where that can be."""
         from tenfold.algorithms.off_policy import OffPolicyActing
 
-        fused = own(self.engines["fused"].home)
+        fused = import_by_name(self.engines["fused"].home)
         if agent.members > 1 or run.engine == "plain" or fused.why_not(agent):
             return OffPolicyActing(agent, envs)
         options = 0 if envs.mask is None else envs.mask.shape[1]

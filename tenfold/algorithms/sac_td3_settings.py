@@ -12,7 +12,7 @@ from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import ActorCriticConfig, Schedule
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError
-from tenfold.core.registry import own
+from tenfold.core.registry import import_by_name
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
         actions = self.actions(run, spec.action_space)
         check_spec(run, spec)
         device = "cpu" if run.device == "auto" else run.device
-        return own(self.agent)(run.agent, spec.layout, actions, run.seed, device)
+        return import_by_name(self.agent)(run.agent, spec.layout, actions, run.seed, device)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         """What an actor adds to a row."""
