@@ -140,9 +140,9 @@ class ActorCriticAgent(FlatAgent):
         return u.reshape(size, -1), (np.float32(spread) * noise).reshape(size, -1)
 
     def sample_by(self, output: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
-        """`sample_action`, by draws that are here."""
-        there = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
-        return self.sample_action(output, *there).cpu().numpy()
+        """`sample_action`, by draws on the host."""
+        tensors = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
+        return self.sample_action(output, *tensors).cpu().numpy()
 
     def sample_action(
         self, output: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
@@ -168,8 +168,8 @@ class ActorCriticAgent(FlatAgent):
     ) -> np.ndarray:
         """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
         alone, one pass for all."""
-        each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
-        draws = (np.concatenate(part) for part in zip(*each, strict=True))
+        per_row = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
+        draws = (np.concatenate(part) for part in zip(*per_row, strict=True))
         return self.actions.for_env(self.sample_by(self.allowed(rows, mask), *draws))
 
     def allowed(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
@@ -222,10 +222,12 @@ class ActorCriticAgent(FlatAgent):
         what they say now, and the target networks follow. Returns every item's TD error, and the
         metrics."""
         ((batch,),) = minibatches
-        loss, errors, q = optimiser.descend_parts(self.critic_loss, batch, (CRITICS,))
+        loss, errors, q = optimiser.descend_networks(self.critic_loss, batch, (CRITICS,))
         policy: list[torch.Tensor] = []
         if optimiser.policy_due:
-            policy = optimiser.descend_parts(self.actor_loss, batch, self.actor_parts, self.delay)
+            policy = optimiser.descend_networks(
+                self.actor_loss, batch, self.actor_parts, self.delay
+            )
             optimiser.follow()
         # means are over all updates, and these come rarer
         rarer = [self.delay * value for value in policy]

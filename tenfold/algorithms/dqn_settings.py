@@ -187,7 +187,7 @@ class DQN(OffPolicyConfig, AgentConfig):
         return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
 
     def check_change(self, before: Any) -> None:
-        kinds = {type(each.explore) for each in (self, before)}
+        kinds = {type(settings.explore) for settings in (self, before)}
         if Noisy in kinds and self.explore != before.explore:
             raise ConfigError(
                 "explore",

@@ -34,8 +34,8 @@ def products(team: Team) -> int:
     if isinstance(config.distribution, Implicit):
         shapes.append((config.distribution.cosines, net.sizes[net.joins]))  # the embedding
         counts = [
-            config.batch_size * (config.distribution.samples if place >= net.joins else 1)
-            for place in range(len(shapes))
+            config.batch_size * (config.distribution.samples if layer >= net.joins else 1)
+            for layer in range(len(shapes))
         ]
     return max(rows * i * o for rows, (i, o) in zip(counts, shapes, strict=True))
 
@@ -91,29 +91,29 @@ def on_gpu(team: Team) -> bool:
 
 def stacked(run: Run, team: Team, small: bool) -> tuple[bool, str]:
     """Whether all agents are updated in one call, and why."""
-    asked = run.stack != "auto"
-    if run.stack == "together" or (not asked and small):
-        more = "as asked" if asked else "faster than one after another while layers are small"
+    requested = run.stack != "auto"
+    if run.stack == "together" or (not requested and small):
+        more = "as asked" if requested else "faster than one after another while layers are small"
         return True, f"in one call, {more}"
-    more = "as asked" if asked else "faster than together when layers are large"
+    more = "as asked" if requested else "faster than together when layers are large"
     return False, f"one after another, {more}"
 
 
 def graph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[Any, str]:
     """Updates as CUDA graphs: of all agents in one, but for convolutions, whose groups are slow."""
-    if found := GraphDQN.why_not(team, run):
-        raise Obstacle(found)
+    if obstacle := GraphDQN.why_not(team, run):
+        raise Obstacle(obstacle)
     together, reason = stacked(run, team, not team.online.convolutions)
     engine: Any = (
         GraphDQN(team, replay, envs)  # type: ignore[arg-type]
         if together
         else Apart(team, replay, envs, GraphDQN)
     )
-    each = [engine] if together else engine.engines
-    for one in each:
+    engines = [engine] if together else engine.engines
+    for one in engines:
         one.prepare(run)
-    asked = "as asked; " if run.engine == "cudagraph" else ""
-    return engine, f"cudagraph, {asked}{each[0].words}; {team.members} agents {reason}"
+    as_asked = "as asked; " if run.engine == "cudagraph" else ""
+    return engine, f"cudagraph, {as_asked}{engines[0].description}; {team.members} agents {reason}"
 
 
 # together and one after another as a pair

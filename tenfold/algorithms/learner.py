@@ -113,11 +113,11 @@ class ActorLearner:
     def counters(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step), "rounds": np.array(self.rounds)}
 
-    def rewarded(self, parts: Iterable[TransitionBatch]) -> Iterator[TransitionBatch]:
+    def rewarded(self, batches: Iterable[TransitionBatch]) -> Iterator[TransitionBatch]:
         """What actors elsewhere brought, with rewards as they are learned from: the statistics
         behind them are the learner's, not an actor's."""
         form = None if self.pool.direct else self.rewards
-        for part in parts:
+        for part in batches:
             if form and part.row:
                 worlds, agents = self.envs.worlds, self.envs.agents
                 here = part.first + np.arange(len(part.row["obs"]) // agents)
@@ -161,8 +161,8 @@ class ActorLearner:
         """Everything that decides what comes next, by part; replay rows aside."""
         engine = {"engine": self.engine.state()} if self.engine else {}
         form = {"rewards": self.rewards.state()} if self.rewards else {}
-        own = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
-        return own | self.memory_state() | self.pool.state()
+        parts = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
+        return parts | self.memory_state() | self.pool.state()
 
     def load_state(self, state: State, with_rows: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could

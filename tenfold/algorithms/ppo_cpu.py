@@ -99,7 +99,7 @@ class FusedPPO(PlainPPO):
     """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the
     plain engine keeps them, so a run can change engines at any round."""
 
-    words, whole_rounds = "a learning phase in one compiled call", True
+    description, whole_rounds = "a learning phase in one compiled call", True
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:

@@ -330,4 +330,4 @@ class ResidentPPO(TogetherEngine, PlainPPO):
     def prepare(self, run: Run) -> None:
         super().prepare(run)
         self.precision = run.precision
-        self.words = f"whole phases as one CUDA graph, products in {run.precision}"
+        self.description = f"whole phases as one CUDA graph, products in {run.precision}"

@@ -43,11 +43,11 @@ class SACAgent(ActorCriticAgent):
 
     def begin_with(self, state: Tensors) -> None:
         """A temperature that is set, not learned, stays what it is set to."""
-        place = self.online.places[TEMPERATURE]
-        temperature = self.online.flat[place].clone()
+        columns = self.online.places[TEMPERATURE]
+        temperature = self.online.flat[columns].clone()
         super().begin_with(state)
         if TEMPERATURE not in self.actor_parts:
-            self.online.flat[place] = temperature
+            self.online.flat[columns] = temperature
 
     # acting
 

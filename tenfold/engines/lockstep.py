@@ -50,11 +50,11 @@ class Lockstep:
         self.copy_memory()
         update(self.plain, Clock())
         clock.lap("verify")
-        found = update(self.engine, clock)
+        result = update(self.engine, clock)
         clock.start()
         self.compare(lr)
         clock.lap("verify")
-        return found
+        return result
 
     def copy_memory(self) -> None:
         """What else an update changes, into the plain engine's."""
@@ -73,23 +73,23 @@ class Lockstep:
         hundredth of the learning rate, the size of Adam's step."""
         fast, plain = self.engine.agent.online, self.plain.agent.online
         gradient = plain.flat_grad
-        apart = (fast.flat_grad - gradient).norm() / (3e-4 * gradient.norm() + 1e-6)
+        difference = (fast.flat_grad - gradient).norm() / (3e-4 * gradient.norm() + 1e-6)
         return {
-            "gradients": float(apart),
+            "gradients": float(difference),
             "parameters": distance(fast.flat, plain.flat) / (1e-6 + 0.01 * lr),
         }
 
     def compare(self, lr: float) -> None:
-        found = {name: np.inf if np.isnan(x) else x for name, x in self.checks(lr).items()}
-        where = max(found, key=found.__getitem__)
-        if found[where] <= 1:
+        differences = {name: np.inf if np.isnan(x) else x for name, x in self.checks(lr).items()}
+        where = max(differences, key=differences.__getitem__)
+        if differences[where] <= 1:
             self.compared += 1
-            apart = distance(self.engine.agent.online.flat, self.plain.agent.online.flat)
-            self.largest = max(self.largest, apart)
+            difference = distance(self.engine.agent.online.flat, self.plain.agent.online.flat)
+            self.largest = max(self.largest, difference)
         elif self.tied():
             self.ties += 1
         else:
-            self.refuse(found[where], where)
+            self.refuse(differences[where], where)
 
     def refuse(self, excess: float, where: str) -> None:
         """Ends the run, with the batch and both agents' results saved."""
@@ -161,10 +161,10 @@ class OffPolicyLockstep(Lockstep):
         """Priorities are compared by the TD errors behind them."""
         fast, plain = self.engine, self.plain
         same = np.array_equal(fast.replay.batch.row, plain.replay.batch.row)
-        apart = distance(fast.agent.target.flat, plain.agent.target.flat)
+        difference = distance(fast.agent.target.flat, plain.agent.target.flat)
         return super().checks(lr) | {
             "rows of the batch": 0.0 if same else np.inf,
-            "target network": apart / (1e-6 + 0.01 * lr),
+            "target network": difference / (1e-6 + 0.01 * lr),
             "priorities": errors_apart(
                 fast.replay.tree, plain.replay.tree, fast.agent.config.replay, self.next_values()
             ),
@@ -181,12 +181,12 @@ def errors_apart(
     about 50, both engines' errors are off by up to 2e-5.)"""
     if not isinstance(how, Prioritized):
         return 0.0
-    found, wanted = (
+    errors, expected_errors = (
         leaves[leaves.size // 2 :] ** (1 / how.alpha) if how.alpha else leaves
         for leaves in (tree, expected)
     )
-    allowed = 1e-4 * wanted + 2e-6 * (1 + float(values.abs().max()))
-    return float(np.max(np.abs(found - wanted) / allowed))
+    allowed = 1e-4 * expected_errors + 2e-6 * (1 + float(values.abs().max()))
+    return float(np.max(np.abs(errors - expected_errors) / allowed))
 
 
 def sums_off(tree: np.ndarray) -> float:
@@ -226,13 +226,13 @@ class ActorCriticLockstep(OffPolicyLockstep):
     """Gradients are compared part by part: those of critics are far longer than the policy's."""
 
     def checks(self, lr: float) -> dict[str, float]:
-        found = super().checks(lr)
+        checks = super().checks(lr)
         fast, plain = self.engine.agent.online, self.plain.agent.online
-        for name, place in plain.places.items():
-            wanted = plain.flat_grad[place]
-            apart = (fast.flat_grad[place] - wanted).norm() / (3e-4 * wanted.norm() + 1e-6)
-            found[f"gradients of the {name}"] = float(apart)
-        return found
+        for name, columns in plain.places.items():
+            expected = plain.flat_grad[columns]
+            difference = (fast.flat_grad[columns] - expected).norm()
+            checks[f"gradients of the {name}"] = float(difference / (3e-4 * expected.norm() + 1e-6))
+        return checks
 
     def next_values(self) -> torch.Tensor:
         """By the target's critics, of the actions that were stored."""
@@ -254,7 +254,7 @@ class ActorCriticLockstep(OffPolicyLockstep):
         network = copy.deepcopy(agent.online)
         actor = network.places["actor"]  # which learned from what the critics say after the update
         network.flat[actor] = self.before[: network.flat.numel()][actor]
-        network.register_forward_hook(lambda module, given, values: heard.append(values))
+        network.register_forward_hook(lambda module, inputs, values: heard.append(values))
         agent.online = network
         with torch.no_grad():
             agent.actor_loss(self.rows())

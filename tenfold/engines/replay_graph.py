@@ -264,7 +264,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        agent, rows = self.agent, self.looked_at
+        agent, rows = self.agent, self.acted_on
         if step < agent.config.learning_starts:
             return agent.random_actions(len(rows), rounds)
         (inputs,) = self.acting.open()

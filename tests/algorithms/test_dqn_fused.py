@@ -286,9 +286,9 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
 
     _nrt_python.memsys_enable_stats()
     # of the arguments; the call does nothing
-    handles = allocations(lambda: engine.call(0, *engine.given))
+    handles = allocations(lambda: engine.call(0, *engine.arguments))
     engine.at(p.step, p.rounds)
-    found = allocations(lambda: engine.call(int(WHOLE), *engine.given))
+    found = allocations(lambda: engine.call(int(WHOLE), *engine.arguments))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert engine.agent.updates > 50

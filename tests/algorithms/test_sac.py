@@ -371,12 +371,12 @@ class Careless(OffPolicyEngine):
 
 
 class CarelessOptimiser(EagerOptimiser):
-    def descend_parts(self, loss: Any, batch: Any, parts: Any, every: int = 1) -> Any:
+    def descend_networks(self, loss: Any, batch: Any, parts: Any, every: int = 1) -> Any:
         def longer(batch: Any) -> Any:
             value, *more = loss(batch)
             return value * (1.001 if "actor" in parts else 1.0), *more
 
-        return super().descend_parts(longer, batch, parts, every)
+        return super().descend_networks(longer, batch, parts, every)
 
 
 @pytest.mark.parametrize("options", [{"replay": "prioritized"}, {"name": "td3"}], ids=str)

@@ -146,7 +146,7 @@ def test_a_round_allocates_nothing(case: str) -> None:
     def allocations(parts: int) -> int:
         before = rtsys.get_allocation_stats().alloc
         for _ in range(50):
-            engine.call(parts, *engine.given)
+            engine.call(parts, *engine.arguments)
         return rtsys.get_allocation_stats().alloc - before
 
     _nrt_python.memsys_enable_stats()

@@ -134,8 +134,8 @@ def critic_values(flat, first, sizes, activation, x, layers, q):
     layer's outputs stay in `layers`."""
     size = parameter_total(sizes)
     for c in range(q.shape[0]):
-        own = flat[first + c * size : first + (c + 1) * size]
-        output = mlp_forward(own, sizes, activation, x, layers[c])
+        critic = flat[first + c * size : first + (c + 1) * size]
+        output = mlp_forward(critic, sizes, activation, x, layers[c])
         for b in range(q.shape[1]):
             q[c, b] = output[0, b]
 
@@ -161,9 +161,9 @@ def average(x):
 def step_of_adam(online, grad, mean, square, part, number, lr, eps):
     """Of the parameters of a part; returns the sum of their gradient's squares."""
     first, last = part
-    own = grad[first:last]
-    adam_numba(online[first:last], own, mean[first:last], square[first:last], number, lr, eps)
-    return sum_of_squares(own)
+    gradient = grad[first:last]
+    adam_numba(online[first:last], gradient, mean[first:last], square[first:last], number, lr, eps)
+    return sum_of_squares(gradient)
 
 
 @kernel
@@ -179,8 +179,8 @@ def learn_critics(table):
         a.items[ERROR, b] = 0
     for c in range(critics):
         part = part_of(a.actor_sizes, a.critic_sizes, c)
-        own, layers = a.online[part[0] : part[1]], a.critic_layers[c]
-        output = mlp_forward(own, a.critic_sizes, activation, a.inputs[NOW], layers)
+        critic, layers = a.online[part[0] : part[1]], a.critic_layers[c]
+        output = mlp_forward(critic, a.critic_sizes, activation, a.inputs[NOW], layers)
         by_output = a.delta[a.delta.size - output.size :].reshape(output.shape)
         for b in range(size):
             a.q[c, b] = output[a.options_taken[b], b]
@@ -192,7 +192,7 @@ def learn_critics(table):
                 by_output[k, b] = by_q[b] if a.options_taken[b] == k else np.float32(0)
         grad = a.grad[part[0] : part[1]]
         mlp_backward(
-            own, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.scratch_t, grad
+            critic, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.scratch_t, grad
         )
         squares += step_of_adam(
             a.online, a.grad, a.mean, a.square, part, a.updates_made[0], lr, a.adam_eps

@@ -59,9 +59,9 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
     def record(self) -> None:
         """Updates of a round, and acting."""
         self.record_updates()
-        if self.agent.frames == 1 or self.seen is not None:
+        if self.agent.frames == 1 or self.stacked_obs is not None:
             noisy = bool(self.agent.online.noise_size)
-            acting = self.act_on_device(self.looked_at, noisy)
+            acting = self.act_on_device(self.acted_on, noisy)
             self.record_all(("act", noisy), self.acting[0], acting)
 
     def record_update(self, k: int) -> None:
@@ -131,7 +131,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        return self.agent.explore(self.looked_at, step, rounds, self.envs.mask, self.values)
+        return self.agent.explore(self.acted_on, step, rounds, self.envs.mask, self.values)
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None) -> np.ndarray:
         """Mean action values by one launch."""
@@ -187,4 +187,4 @@ class ResidentDQN(TogetherEngine, OffPolicyEngine):
     def prepare(self, run: Run) -> None:
         super().prepare(run)
         self.precision = run.precision
-        self.words = f"whole rounds in one launch on the GPU, products in {run.precision}"
+        self.description = f"whole rounds in one launch on the GPU, products in {run.precision}"

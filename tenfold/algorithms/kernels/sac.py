@@ -102,8 +102,8 @@ def least_values(flat, first, sizes, activation, x, layers, least):
     """min_c Q_c of every action [A, B]."""
     size = parameter_total(sizes)
     for c in range(layers.shape[0]):
-        own = flat[first + c * size : first + (c + 1) * size]
-        q = mlp_forward(own, sizes, activation, x, layers[c])
+        critic = flat[first + c * size : first + (c + 1) * size]
+        q = mlp_forward(critic, sizes, activation, x, layers[c])
         for k in range(q.shape[0]):
             for b in range(q.shape[1]):
                 least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]
@@ -191,16 +191,16 @@ def act(table, acting):
 
 
 @kernel
-def sac_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def sac_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
 def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
-    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, given)
+    arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, arguments)
 
 
 class FusedSAC(FusedActorCritic, OffPolicyEngine):

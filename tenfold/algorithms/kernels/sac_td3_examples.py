@@ -86,8 +86,8 @@ def outcome(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> tuple[
     engine = filled_engine(kind, agent, config, case, seed)
     engine.update(7, 50, Clock())
     actions = [engine.explore(50 * late, rounds).copy() for rounds in range(5) for late in (0, 1)]
-    replay, told = engine.replay, engine.statistics()
-    numbers = np.array(list(told.values()))
+    replay, metrics = engine.replay, engine.statistics()
+    numbers = np.array(list(metrics.values()))
     block = engine.agent.block.numpy()
     return block, replay.batch.row, replay.tree, replay.count, numbers, np.array(actions)
 
