@@ -57,19 +57,15 @@ class DQNAgent(FlatAgent):
         member: int = 0,
         block: torch.Tensor | None = None,
     ) -> None:
-        self.config, self.layout, self.actions = (
-            replace(config, net=fit_encoder(config.net, layout)),
-            layout,
-            actions,
-        )
+        self.config = replace(config, net=fit_encoder(config.net, layout))
+        self.layout, self.actions = layout, actions
         if config.normalize_obs:
             self.normalise(layout, self.config.net.encoder)
         self.online = self.make_network().initialise([seed], member).to(device)
         self.target = self.make_network().to(device)
         # one array for compiled code, five for everyone else
-        self.block = (
-            torch.zeros(5, self.online.flat.numel(), device=device) if block is None else block
-        )
+        size = self.online.flat.numel()
+        self.block = torch.zeros(5, size, device=device) if block is None else block
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
         self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
@@ -187,9 +183,9 @@ class DQNAgent(FlatAgent):
         how = self.config.explore
         if isinstance(how, Epsilon):
             return {"epsilon": value_at(how.schedule, step)}
-        return (
-            {"temperature": value_at(how.temperature, step)} if isinstance(how, Boltzmann) else {}
-        )
+        if isinstance(how, Boltzmann):
+            return {"temperature": value_at(how.temperature, step)}
+        return {}
 
     def random_actions(self, start: int, size: int, mask: np.ndarray | None) -> np.ndarray:
         u = fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size))
@@ -234,11 +230,9 @@ class DQNAgent(FlatAgent):
         return choose
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
-        return (
-            self.normalised_rows(rows)
-            if self.config.net.encoder == "mlp"
-            else self.input_layout.to_net(rows)
-        )
+        if self.config.net.encoder == "mlp":
+            return self.normalised_rows(rows)
+        return self.input_layout.to_net(rows)
 
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
         """The noise vector number `count` of a purpose; None where the layers are not noisy."""

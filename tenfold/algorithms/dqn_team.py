@@ -235,7 +235,7 @@ class Team(DQNAgent):
         )
 
 
-class Apart:
+class SequentialAgents:
     """One agent after another, each by an engine of its own on its own lanes."""
 
     whole_rounds = False

@@ -8,7 +8,7 @@ import numpy as np
 
 from tenfold.algorithms.dqn import ONLINE, TARGET
 from tenfold.algorithms.dqn_settings import DQN, Implicit
-from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn_team import SequentialAgents, Team, TeamReplay
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
 from tenfold.algorithms.kernels.dqn_gpu import GraphDQN
@@ -61,7 +61,7 @@ def choose_team_engine(
         )
     agents = f"{team.members} agents"
     if run.stack != "together" and run.engine in ("auto", "fused") and not obstacle:
-        engine = Apart(team, replay, envs, FusedDQN)
+        engine = SequentialAgents(team, replay, envs, FusedDQN)
         return engine, f"fused, {agents} one after another: a compiled call each"
     why = (
         f"plain, not fused: {obstacle}" if obstacle and run.engine == "auto" else "plain, as asked"
@@ -78,7 +78,7 @@ def choose_team_engine(
     engine = (
         OffPolicyEngine(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, envs, OffPolicyEngine)
+        else SequentialAgents(team, replay, envs, OffPolicyEngine)
     )
     return engine, f"{why}; {agents} {reason}"
 
@@ -107,7 +107,7 @@ def graph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[A
     engine: Any = (
         GraphDQN(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, envs, GraphDQN)
+        else SequentialAgents(team, replay, envs, GraphDQN)
     )
     engines = [engine] if together else engine.engines
     for one in engines:
@@ -147,7 +147,7 @@ def team_outcome(
     engine: Any = (
         OffPolicyEngine(team, replay, lanes)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, lanes, OffPolicyEngine)
+        else SequentialAgents(team, replay, lanes, OffPolicyEngine)
     )
     if config.frames > 1:
         engine.look(np.repeat(obs[:, None], config.frames, 1))

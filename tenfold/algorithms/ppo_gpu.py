@@ -18,7 +18,7 @@ from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
 from tenfold.engines.choose import why_not_layers
-from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.engines.cudagraph import MOST, GraphCapture, at_once
 from tenfold.engines.together import TogetherEngine, why_not_resident
 from tenfold.memory.rollout import ACTED, RolloutBuffer
 from tenfold.memory.staging import Shapes, StagingBuffer
@@ -29,7 +29,7 @@ NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by
 INPUTS = ("obs", "boundary")  # a row's input of the networks
 
 
-class GraphPPO(Captured, PlainPPO):
+class GraphPPO(GraphCapture, PlainPPO):
     """As the plain engine; statistics stay on the GPU until they are logged."""
 
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Any) -> None:

@@ -56,7 +56,7 @@ class Graph:
             self.graph.replay()
 
 
-class Captured:
+class GraphCapture:
     """Stands before a plain engine among the bases of a class, which says what an update is
     (`record`)."""
 

@@ -160,14 +160,14 @@ def zeros(*shape: int) -> np.ndarray:
 
 
 @kernel
-def looks(rounds):
+def timer_start(rounds):
     """The time where a round is timed, else 0."""
     return nanoseconds() if rounds % TIMED == 0 else 0
 
 
 @kernel
-def note(counter, stage, began):
-    """What passed since `looks`, for all the rounds it stands for."""
+def timer_stop(counter, stage, began):
+    """What passed since `timer_start`, for all the rounds it stands for."""
     if began:
         counter[stage] += (nanoseconds() - began) * TIMED
 
@@ -181,9 +181,9 @@ def one_round(store, update, act, stages, table, step, memory, acting):
     a = open_table(table)
     stuck = -1
     if stages & STORE:
-        began = looks(a.counter[ROUNDS])
+        began = timer_start(a.counter[ROUNDS])
         store(table, step)
-        note(a.counter, STORED, began)
+        timer_stop(a.counter, STORED, began)
     if stages & UPDATE and a.counter[DUE]:
         began = nanoseconds()
         for _ in range(a.counter[DUE]):
@@ -191,9 +191,9 @@ def one_round(store, update, act, stages, table, step, memory, acting):
         a.counter[DUE] = 0
         a.counter[UPDATED] += nanoseconds() - began
     if stages & ACT:
-        began = looks(a.counter[ROUNDS])
+        began = timer_start(a.counter[ROUNDS])
         stuck = act(table, acting)
-        note(a.counter, ACTED, began)
+        timer_stop(a.counter, ACTED, began)
     return stuck
 
 

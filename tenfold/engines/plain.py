@@ -103,7 +103,7 @@ class AutogradEngine:
 
     description = ""  # what is special about it, for the person who watches
     whole_batches = False  # whether micro-batches are learned from as one
-    whole_rounds = False  # whether it has `run`, which does everything between two looks at a run
+    whole_rounds = False  # whether it has `run_rounds`, many rounds by one call
     by_stages = True  # whether what a round is made of can be had one by one
     names: tuple[str, ...]  # of the statistics
     agent: Any

@@ -11,7 +11,7 @@ import torch
 
 from tenfold.config.options import value_at
 from tenfold.core.system import Clock
-from tenfold.engines.cudagraph import MOST, Captured, Work, at_once
+from tenfold.engines.cudagraph import MOST, GraphCapture, Work, at_once
 from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.device_replay import DeviceReplay
 from tenfold.memory.replay import replay_bytes
@@ -22,7 +22,7 @@ from tenfold.ops.adam import adam_recorded
 COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn
 
 
-class ReplayGraph(Captured):
+class ReplayGraph(GraphCapture):
     """Stands before a plain engine among the bases of a class, which says what a recorded update
     is (`record_update`) and which numbers change from update to update (`numbers`)."""
 
