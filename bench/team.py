@@ -91,9 +91,9 @@ def engines_of(config: DQN) -> dict[str, OffPolicyEngine | SequentialAgents]:
         "together": OffPolicyEngine(*filled(config)),
         "apart": SequentialAgents(*filled(config), OffPolicyEngine),
     }  # type: ignore[arg-type]
-    return (
-        made if config.frames > 1 else made | {"fused": SequentialAgents(*filled(config), FusedDQN)}
-    )
+    if config.frames > 1:
+        return made
+    return made | {"fused": SequentialAgents(*filled(config), FusedDQN)}
 
 
 def team_update() -> list[dict[str, Any]]:
