@@ -10,7 +10,7 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic
+from tenfold.algorithms.kernels.actor_critic import FusedActorCritic
 from tenfold.algorithms.kernels.sac import FusedSAC
 from tenfold.algorithms.kernels.td3 import FusedTD3
 from tenfold.algorithms.off_policy import OffPolicyLearner

@@ -19,12 +19,13 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
+    FusedActorCritic,
     Y,
     acting_output,
+    actor_critic_params,
     average,
     critic_values,
     draw_items,
-    draw_options,
     learn_actor,
     learn_critics,
     put_actions,
@@ -34,10 +35,10 @@ from tenfold.algorithms.kernels.actor_critic import (
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
 from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.core.kernels import kernel, schedule_at
+from tenfold.core.random import draw_uniform
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
     DISCOUNT,
@@ -162,6 +163,23 @@ def update(table, memory):
     sums[5] += alpha
     sums[6] -= average(a.items[LOG_P])
     sums[7] += 1
+
+
+@kernel
+def draw_options(logits, stream, start, action):
+    """The option in whose share of the probabilities the uniform number falls."""
+    options = logits.shape[0]
+    for i in range(action.size):
+        most, total, below = -np.inf, 0.0, 0.0
+        for k in range(options):
+            most = max(most, np.float64(logits[k, i]))
+        for k in range(options):
+            total += np.exp(np.float64(logits[k, i]) - most)
+        limit, option = draw_uniform(stream, start + i) * total, 0
+        for k in range(options):
+            below += np.exp(np.float64(logits[k, i]) - most)
+            option += below <= limit
+        action[i] = min(option, options - 1)
 
 
 @kernel

@@ -13,8 +13,10 @@ from tenfold.algorithms.kernels.actor_critic import (
     NEXT_POLICY,
     NOW,
     RANDOM,
+    FusedActorCritic,
     Y,
     acting_output,
+    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -26,7 +28,6 @@ from tenfold.algorithms.kernels.actor_critic import (
     scale_actions,
     through_critic,
 )
-from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
