@@ -309,9 +309,9 @@ class ResidentPPO(TogetherEngine, PlainPPO):
     """Rollouts with the environments on the GPU, and all epochs of minibatches, as one CUDA graph
     of small launches spread over the whole GPU: one agent with thousands of environments, or
     hundreds of seeds side by side. The GPU works on copies of what the run holds on the host
-    (`resident_ppo_seeds`), which come back before anything is saved."""
+    (`ppo_resident_seeds`), which come back before anything is saved."""
 
-    seeds_home = "tenfold.algorithms.kernels.resident_ppo_seeds:ResidentPolicies"
+    seeds_home = "tenfold.algorithms.kernels.ppo_resident_seeds:ResidentPolicies"
     memory = "rollout"
 
     @classmethod
