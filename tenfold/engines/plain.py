@@ -118,10 +118,10 @@ class AutogradEngine:
         """Takes what it needs to know of a run."""
 
     def warm_up(self) -> None:
-        """Compiles what there is to compile, and changes nothing."""
+        """Compiles kernels; no side effects."""
 
     def settle(self) -> None:
-        """Before the state is saved: what is held elsewhere comes back."""
+        """Before the state is saved: copies come back from the device."""
 
     def set_lr(self, lr: Any) -> None:
         """The agent's settings say it."""
