@@ -1,9 +1,7 @@
 """Compares policies of an explorer: one run of all seeds for each, evaluated on the same
 recordings; one table, one figure, one page."""
 
-import itertools
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from tenfold.runs.file_schema import NAME, TEXT, Schema, read_json
 from tenfold.runs.folder import (
     COMPARE_KIND,
     destination,
+    folder_to_continue,
     is_compare,
     is_run,
     named_after,
@@ -99,32 +98,17 @@ def compare(
         )
     run = replace(run, members=seeds)
     runs = {policy: policy_run(run, policy) for policy in policies}
-    target = comparison_folder(
-        destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
+    target = folder_to_continue(
+        destination(out, name or f"compare-{named_after(run.env)}", overwrite),
+        "comparison",
+        is_compare,
+        lambda path: changed_setting(path, run),
+        overwrite,
     )
     warm_up([*runs.values()], quiet)
     path, lock = open_folder(target, run, policies, overwrite)
     with lock:
         return run_comparison(path, run, runs, jobs, quiet)
-
-
-def comparison_folder(target: Target, run: Run, overwrite: bool) -> Target:
-    """The folder of the comparison, an existing one to continue or a new one. A folder with other
-    content is refused, or skipped where folders are numbered."""
-    if isinstance(target, Numbered):
-        existing = itertools.takewhile(os.path.lexists, target)
-        return next((path for path in existing if not changed_setting(path, run)), target)
-    if target.exists() and any(target.iterdir()):
-        if not is_compare(target):
-            raise UserError(
-                f"{target} exists and is no comparison: choose another folder with --out."
-            )
-        if not overwrite and (changed := changed_setting(target, run)):
-            raise UserError(
-                f"{target} holds a comparison with another {changed}: replace it with --overwrite, "
-                "or choose another folder with --out."
-            )
-    return target
 
 
 def changed_setting(path: Path, run: Run) -> str:
