@@ -42,6 +42,7 @@ from tenfold.runs.storage import (
     locked_below,
     replace_file,
     resolve_latest,
+    write_json,
 )
 
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
@@ -112,7 +113,7 @@ class RunFolder:
         return folder
 
     def write_about(self) -> None:
-        replace_file(self.path / "run.json", json.dumps(self.about, indent=1).encode())
+        write_json(self.path / "run.json", self.about)
 
     @classmethod
     def open(cls, path: Path, trust: Trust = False) -> tuple["RunFolder", Run]:

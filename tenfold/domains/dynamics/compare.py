@@ -1,7 +1,6 @@
 """Compares policies of an explorer: one run of all seeds for each, evaluated on the same
 recordings; one table, one figure, one page."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,7 +45,15 @@ from tenfold.runs.statistics import (
     sentence,
     together,
 )
-from tenfold.runs.storage import FolderLock, Numbered, Target, install, replace_file, update_latest
+from tenfold.runs.storage import (
+    FolderLock,
+    Numbered,
+    Target,
+    install,
+    replace_file,
+    update_latest,
+    write_json,
+)
 from tenfold.training.run_group import GroupRun, RunGroup, train_group, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -131,7 +138,7 @@ def open_folder(
 
     def fill(path: Path) -> None:
         write_settings(path, run)
-        replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+        write_json(path / "compare.json", about)
 
     if isinstance(target, Numbered) or overwrite or not is_compare(target):
         return install(target, fill)
@@ -184,7 +191,7 @@ def run_comparison(
     rows = summarise(path, everything)
     if not stopped:
         about = about_comparison(path) | {"results": rows}
-        replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+        write_json(path / "compare.json", about)
         write_page(path, rows, run, title_of(everything), about)
     return Comparison(path, rows, stopped, group.saved)
 
