@@ -3,6 +3,7 @@ recordings; one table, one figure, one page."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,19 @@ def compare(
         )
     run = replace(run, members=seeds)
     runs = {policy: policy_run(run, policy) for policy in policies}
-    target = folder_to_continue(
-        destination(out, name or f"compare-{named_after(run.env)}", overwrite),
-        "comparison",
-        is_compare,
-        lambda path: changed_setting(path, run),
-        overwrite,
+    target = comparison_folder(
+        destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
     )
     warm_up([*runs.values()], quiet)
     path, lock = open_folder(target, run, policies, overwrite)
     with lock:
         return run_comparison(path, run, runs, jobs, quiet)
+
+
+def comparison_folder(target: Target, run: Run, overwrite: bool) -> Target:
+    """The folder of the comparison, an existing one to continue or a new one."""
+    changed = partial(changed_setting, run=run)
+    return folder_to_continue(target, "comparison", is_compare, changed, overwrite)
 
 
 def changed_setting(path: Path, run: Run) -> str:
