@@ -20,7 +20,7 @@ from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.memory.replay_rows import FINAL, PENDING, STEP
 
@@ -156,7 +156,7 @@ def stacked(memory: Replay, lane_place: np.ndarray, turn: np.ndarray) -> np.ndar
 def frames() -> list[dict[str, Any]]:
     set_threads(1)
     config = DQN.of({"batch_size": 32, "capacity": CAPACITY, "frames": 5, "n_step": 3})
-    memory = filled(config)[1].each[0]
+    memory = filled(config)[1].memories[0]
     # of every row in its episode, as programs of this kind store it
     turn = np.zeros(CAPACITY, np.int64)
     for place in range(1, memory.head[0] + 1):

@@ -1,7 +1,6 @@
 """Examples by which the fused engine of Q-learning is held to the plain one."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import Lanes
+from tenfold.engines.plain import OffPolicyEngine
+from tenfold.envs.adapter import EnvViews
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
 
@@ -63,7 +62,7 @@ def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 def fill(replay: Any, obs: np.ndarray, actions: int, turns: int, rng: np.random.Generator) -> None:
     """Random transitions into a memory whose lanes begin at `obs`."""
-    lanes, options = len(obs), replay.each[0].mask.shape[1]
+    lanes, options = len(obs), replay.memories[0].mask.shape[1]
     replay.begin(obs, *random_masks(lanes, options, 1, rng))
     for _ in range(turns):
         (terminated, truncated), skipped = rng.random((2, lanes)) < 0.1, np.zeros(lanes, np.bool_)
@@ -90,7 +89,7 @@ def with_memory(kind: type[OffPolicyEngine], options: dict[str, Any], seed: int)
     if options.get("masked"):
         actions = 4
         mask, final_mask = random_masks(2, actions, 2, rng)
-        envs = replace(Lanes.showing(envs.obs), mask=mask, final_mask=final_mask)
+        envs = EnvViews.showing(envs.obs)._replace(mask=mask, final_mask=final_mask)
     replay = Replay(config, layout, 2, seed, options=actions if options.get("masked") else 0)
     fill(replay, envs.obs, actions, 90, rng)
     agent = DQNAgent(config, layout, DiscreteActions(actions, 0), seed)
