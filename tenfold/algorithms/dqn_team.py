@@ -238,8 +238,6 @@ class Team(DQNAgent):
 class SequentialAgents:
     """One agent after another, each by an engine of its own on its own lanes."""
 
-    whole_rounds = False
-
     def __init__(
         self, team: Team, replay: TeamReplay, envs: Any, kind: type[OffPolicyEngine]
     ) -> None:

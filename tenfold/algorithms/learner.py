@@ -11,7 +11,7 @@ from tenfold.actors.actor import TransitionBatch
 from tenfold.actors.pool import InProcessPool, make_pool
 from tenfold.actors.wrappers import reward_form
 from tenfold.config.run import Run
-from tenfold.core.protocols import Description, State
+from tenfold.core.protocols import Description, RoundDriver, State
 from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
 from tenfold.envs.adapter import Episode
@@ -26,7 +26,7 @@ class ActorLearner:
     agent: Any
     engine: Any = None  # of one's own algorithm: none
     engine_choice: str  # its name, then why it was chosen
-    fused: Any = None  # the engine, where it runs whole rounds by itself
+    rounds_by: RoundDriver = "learner"
     tells_episodes = True  # they have returns
     lockstep: Any = None  # repeats updates by the plain engine, where a run asks for it
     rows: Any = None  # a replay memory whose rows a checkpoint appends to
@@ -72,7 +72,7 @@ class ActorLearner:
         return self.envs.exact_resume and not self.pool.asynchronous
 
     def warm_up(self) -> None:
-        if self.fused and not self.fused.by_stages:
+        if self.rounds_by == "device":
             self.engine.together([self]).warm_up()
         elif self.engine:
             self.engine.warm_up()
@@ -103,8 +103,8 @@ class ActorLearner:
 
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another."""
-        if self.fused and self.fused.by_stages:
-            self.fused = None
+        if self.rounds_by == "engine":
+            self.rounds_by = "learner"
 
     def steps_of(self, skipped: np.ndarray, worlds: int) -> int:
         """Environment steps of a row: one of each world, or of each lane that moved."""

@@ -65,8 +65,8 @@ class OffPolicyLearner(ActorLearner):
         self.rows = self.replay = self.agent.make_replay(self.envs)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
-        if self.engine.whole_rounds and alone and not run.verify:
-            self.fused = self.engine
+        if alone and not run.verify:
+            self.rounds_by = self.engine.rounds_by
         if run.verify:
             from tenfold.engines.lockstep import lockstep_of  # here: few ask for it
 
@@ -104,8 +104,8 @@ class OffPolicyLearner(ActorLearner):
 
         The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
-        if self.fused:
-            return self.fused.run_rounds(self, MANY, until)
+        if self.rounds_by != "learner":
+            return self.engine.run_rounds(self, MANY, until)
         if self.pool.direct:
             self.due_from = self.step
         finished: list[Episode] = []

@@ -28,6 +28,7 @@ from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
@@ -99,7 +100,8 @@ class FusedPPO(PlainPPO):
     """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the
     plain engine keeps them, so a run can change engines at any round."""
 
-    description, whole_rounds = "a learning phase in one compiled call", True
+    description = "a learning phase in one compiled call"
+    rounds_by: RoundDriver = "engine"
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:

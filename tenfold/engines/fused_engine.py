@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenfold.core.kernels import as_numbers
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
 from tenfold.engines.fused import ACT, PATIENCE, ROUNDS, SPENT, STEP, STORE, UPDATE, step_arrays
@@ -36,7 +37,8 @@ class FusedRounds:
     """Stands before the plain engine, where parameters, moments, memory and statistics stay, so
     that a run can change engines at any round."""
 
-    description, whole_rounds = "one compiled call a round", True
+    description = "one compiled call a round"
+    rounds_by: RoundDriver = "engine"
     # compiled: one round, and rounds of compiled environments
     one_round: ClassVar[Any]
     many_rounds: ClassVar[Any]

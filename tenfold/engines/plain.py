@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tenfold.config.options import value_at
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
@@ -103,8 +104,7 @@ class AutogradEngine:
 
     description = ""  # what is special about it, for the person who watches
     whole_batches = False  # whether micro-batches are learned from as one
-    whole_rounds = False  # whether it has `run_rounds`, many rounds by one call
-    by_stages = True  # whether what a round is made of can be had one by one
+    rounds_by: RoundDriver = "learner"
     names: tuple[str, ...]  # of the statistics
     agent: Any
     sums: Any  # of the statistics, and the number of updates

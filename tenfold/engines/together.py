@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import Obstacle
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.registry import import_by_name
 from tenfold.envs.adapter import Episode
 from tenfold.envs.control_dynamics import KINDS
@@ -158,7 +159,7 @@ class Group:
 class TogetherEngine:
     """Stands before the plain engine. Its rounds are a group's; a round has no separate stages."""
 
-    whole_rounds, by_stages = True, False
+    rounds_by: RoundDriver = "device"
     group: Group | None = None
     sums: Any
 

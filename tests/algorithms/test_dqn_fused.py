@@ -417,4 +417,4 @@ def test_updates_of_whole_rounds_are_not_due_again(small_run: Callable[..., Run]
     learner = OffPolicyLearner(small_run(steps=300, engine="fused"))
     while learner.step < 300:
         learner.round(300)
-    assert learner.fused and int(learner.state()["serial"]["due_from"]) == 300
+    assert learner.rounds_by == "engine" and int(learner.state()["serial"]["due_from"]) == 300

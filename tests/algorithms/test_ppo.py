@@ -118,7 +118,7 @@ def test_a_wrong_update_stops_the_run_with_the_batch_saved(tmp_path: Path) -> No
 def test_long_rounds_and_single_ones_are_the_same_run(env: str) -> None:
     """The fused engine's loop gives bit for bit what stage after stage gives."""
     many, single = place(env), place(env)
-    single.fused = None
+    single.rounds_by = "learner"
     while many.agent.updates < 24:
         many.round(10_000)
     while single.agent.updates < 24:
