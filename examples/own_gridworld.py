@@ -6,7 +6,7 @@ and see what two players earn.
 
 from tenfold.domains.treasure.api import TreasureHunt
 from tenfold.domains.treasure.play import Scripted, TreasureWorlds, yardsticks
-from tenfold.domains.treasure.rules import Kind, Rules, register, save_pictures
+from tenfold.domains.treasure.rules import CellKind, Rules, register, save_pictures
 
 WOOD = Rules(
     height=9,
@@ -17,9 +17,9 @@ WOOD = Rules(
     radius=3,
     walls=tuple((4, x) for x in range(3, 11)),
     kinds=(
-        Kind("chanterelle", 4, share=3, colour=(230, 160, 30)),
-        Kind("porcini", 9, colour=(120, 80, 40)),
-        Kind("toadstool", -15),
+        CellKind("chanterelle", 4, share=3, colour=(230, 160, 30)),
+        CellKind("porcini", 9, colour=(120, 80, 40)),
+        CellKind("toadstool", -15),
     ),
 )
 # from now on a name like any other: "Wood-v0(agents=4)", and from elsewhere "own_gridworld:Wood-v0"
@@ -43,5 +43,10 @@ if __name__ == "__main__":
     env.render_mode = "ansi"
     print(env.render())
     save_pictures(frames, "wood.gif")
-    print("returns of the three:", worlds.finished[0].each, "| frames in wood.gif:", len(frames))
+    print(
+        "returns of the three:",
+        worlds.finished[0].agent_returns,
+        "| frames in wood.gif:",
+        len(frames),
+    )
     print({player: round(mean, 1) for player, mean in yardsticks("Wood-v0", 200).items()})

@@ -82,7 +82,7 @@ class Actor:
         """Chooses actions, steps the environments and fills `row`. `step` sets the schedules."""
         start, envs = perf_counter(), self.envs
         action = self.acting.act(row, step, self.rounds)
-        chosen = perf_counter()
+        act_end = perf_counter()
         envs.step(action)
         for name in STEP_FIELDS:
             row[name][...] = getattr(envs, name)
@@ -94,14 +94,14 @@ class Actor:
         row["ret"].fill(0)
         row["length"].fill(0)
         for episode in envs.finished:
-            row["ret"][episode.env :: envs.worlds] = episode.each or episode.ret
+            row["ret"][episode.env :: envs.worlds] = episode.agent_returns or episode.ret
             row["length"][episode.env] = episode.length
             row["success"][episode.env] = -1 if episode.success is None else episode.success
         self.acting.stepped()
         self.rounds += 1
         end = perf_counter()
-        self.seconds[ACT] += chosen - start
-        self.seconds[ENV] += end - chosen
+        self.seconds[ACT] += act_end - start
+        self.seconds[ENV] += end - act_end
         row["version"][...], row["acted"][...], row["seconds"][...] = version, end, self.seconds
 
     def state(self) -> dict[str, np.ndarray]:
@@ -169,12 +169,12 @@ def episodes(part: TransitionBatch, agents: int) -> Iterator[Episode]:
         return
     row, worlds = part.row, len(part.row["length"])
     for w in row["length"].nonzero()[0].tolist():
-        each, success = row["ret"][w::worlds].tolist(), int(row["success"][w])
+        returns, success = row["ret"][w::worlds].tolist(), int(row["success"][w])
         yield Episode(
             part.first + w,
-            sum(each) / agents,
+            sum(returns) / agents,
             int(row["length"][w]),
-            tuple(each) if agents > 1 else (),
+            tuple(returns) if agents > 1 else (),
             None if success < 0 else bool(success),
         )
 
@@ -189,8 +189,8 @@ class StackedEnvs(Environments):
         self.first, self.finished = 0, []
         self.worlds, self.num_envs = like.worlds * actors, like.num_envs * actors
         for name in STEP_FIELDS:
-            own = getattr(like, name)
-            setattr(self, name, np.zeros((self.num_envs, *own.shape[1:]), own.dtype))
+            array = getattr(like, name)
+            setattr(self, name, np.zeros((self.num_envs, *array.shape[1:]), array.dtype))
         self.mask = self.final_mask = self.components = None
         if like.mask is not None:
             self.make_masks(like.mask.shape[1])
@@ -211,12 +211,12 @@ class StackedEnvs(Environments):
 ROWS = 10_000  # looked at, at most
 
 
-def check_first_rows(parts: Sequence[Replay]) -> str:
+def check_first_rows(replays: Sequence[Replay]) -> str:
     """One sentence about the rows that can be drawn; rows that cannot be right are an error."""
-    indices = [np.flatnonzero(part.ready)[: ROWS // len(parts)] for part in parts]
+    indices = [np.flatnonzero(replay.ready)[: ROWS // len(replays)] for replay in replays]
     obs, reward, action, kind = (
         np.concatenate(
-            [getattr(part, name)[rows] for part, rows in zip(parts, indices, strict=True)]
+            [getattr(replay, name)[rows] for replay, rows in zip(replays, indices, strict=True)]
         )
         for name in ("obs", "reward", "action", "kind")
     )
@@ -229,13 +229,13 @@ def check_first_rows(parts: Sequence[Replay]) -> str:
 def check_first_rollout(rollout: RolloutBuffer) -> str:
     """The same about a full rollout, with its observations as the policy saw them."""
     steps = rollout.weight > 0
-    obs, reward, chosen, real = (
+    obs, reward, discrete, real = (
         getattr(rollout, name)[steps][:ROWS] for name in ("obs", "reward", "chosen", "real")
     )
     terminal = (rollout.discount[steps] == 0) & (rollout.boundary[steps] == 1)
     actions = []
-    if chosen.size:
-        actions.append(f"{len(np.unique(chosen, axis=0))} distinct actions")
+    if discrete.size:
+        actions.append(f"{len(np.unique(discrete, axis=0))} distinct actions")
     if real.size:
         actions.append(describe_reals(real))
     return check_rows(obs.reshape(len(obs), -1), reward, terminal, "; ".join(actions))
@@ -250,18 +250,18 @@ def check_rows(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, action
     """The sentence about rows [N, F] of observations and what came of them, or the error."""
     if not len(obs):
         return "first batch: no rows"
-    words = (
+    summary = (
         f"first batch: {len(obs):,} rows; observations {obs.min():.4g} to {obs.max():.4g}, "
         f"deviation {obs.std():.4g}; rewards {reward.min():.4g} to {reward.max():.4g}; "
         f"{np.mean(terminal):.1%} terminal; {actions}"
     )
     if not np.isfinite(obs).all() or not np.isfinite(reward).all():
         raise UserError(
-            f"The learner was given rows that nobody wrote ({words}): please report this."
+            f"The learner was given rows that nobody wrote ({summary}): please report this."
         )
     if len(obs) > 1 and (obs == obs[0]).all():
         raise UserError(
-            f"All observations of the first {len(obs):,} steps are identical ({words}): the "
+            f"All observations of the first {len(obs):,} steps are identical ({summary}): the "
             "environment shows nothing to learn from, or its observations do not arrive."
         )
-    return words
+    return summary

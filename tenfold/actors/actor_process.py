@@ -34,13 +34,13 @@ class SharedChannel:
     bell: SharedEvent
     name: str
     base: int = 0  # rounds that were played before its ring was made
-    words: memoryview = field(init=False)
+    control_words: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
-        self.words = self.control.words()
+        self.control_words = self.control.words()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k != "words"}
+        return {k: v for k, v in vars(self).items() if k != "control_words"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -58,7 +58,7 @@ class SharedChannel:
 
     def close(self) -> None:
         self.ring.close()
-        self.words.release()
+        self.control_words.release()
         self.control.close()
         self.bell.close()
 
@@ -87,8 +87,8 @@ def run_actor_process(
         talk.send(("error", str(error), ""))
     except BaseException as error:
         # whatever an environment raises is told to the learner, which tells the person
-        words = " ".join("".join(traceback.format_exception_only(error)).split())
-        talk.send(("error", words, traceback.format_exc()))
+        message = " ".join("".join(traceback.format_exception_only(error)).split())
+        talk.send(("error", message, traceback.format_exc()))
     if actor:
         with contextlib.suppress(Exception):
             actor.envs.close()
@@ -98,36 +98,36 @@ def serve(
     actor: Actor, agent: Any, channel: SharedChannel, weights: SharedWeights, talk: Connection
 ) -> None:
     """Plays rounds while the learner's budget lasts, and answers requests between them."""
-    newest, words, answered = agent.published(), channel.words, 0
+    newest, control, answered = agent.published(), channel.control_words, 0
     while True:
         before = perf_counter()
         channel.bell.until(
             lambda: (
-                bool(words[STOP])
-                or words[REQUESTS] != answered  # noqa: B023
-                or actor.rounds < words[STEP_BUDGET]
+                bool(control[STOP])
+                or control[REQUESTS] != answered  # noqa: B023
+                or actor.rounds < control[STEP_BUDGET]
             ),
             None,
         )
-        if words[STOP]:
+        if control[STOP]:
             return
-        if words[REQUESTS] != answered:
+        if control[REQUESTS] != answered:
             answered += 1
             talk.send(answer(actor, *talk.recv()))
             continue
         slot = None
         while slot is None:  # full: the learner is behind
             slot = channel.ring.slot(0.5)
-            if words[STOP]:
+            if control[STOP]:
                 return
-            if slot is None and words[REQUESTS] != answered:
+            if slot is None and control[REQUESTS] != answered:
                 break
         if slot is None:
             continue
         actor.seconds[WAIT] += perf_counter() - before
         if weights.read(newest):
             agent.adopt(newest)
-        actor.advance(words[GLOBAL_STEP], slot, weights.version)
+        actor.advance(control[GLOBAL_STEP], slot, weights.version)
         channel.ring.publish()
 
 
@@ -154,8 +154,8 @@ class ActorProcess:
 
     def start(self, run: Run, weights: SharedWeights) -> None:
         context, channel = multiprocessing.get_context("spawn"), self.channel
-        here, there = context.Pipe()
-        self.requests = channel.words[REQUESTS] = 0
+        learner_end, actor_end = context.Pipe()
+        self.requests = channel.control_words[REQUESTS] = 0
         # no daemon: environments may have children
         process = context.Process(
             target=enter,
@@ -166,14 +166,14 @@ class ActorProcess:
                 to_mapping(run),
                 channel,
                 weights,
-                there,
+                actor_end,
                 channel.rounds_taken,
             ),
         )
         with spawning():
             process.start()
-        there.close()
-        self.process, self.talk = process, here
+        actor_end.close()
+        self.process, self.talk = process, learner_end
 
     def dismiss(self) -> None:
         """Ends the process, if it has not ended, and lets go of it."""
@@ -190,7 +190,7 @@ class ActorProcess:
         """Wakes the actor first: the arguments may be more than a pipe holds, and then it must be
         reading."""
         self.requests += 1
-        self.channel.words[REQUESTS] = self.requests
+        self.channel.control_words[REQUESTS] = self.requests
         self.channel.bell.give()
         with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
             self.talk.send((what, *arguments))

@@ -116,11 +116,11 @@ class PoolBase:
     def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[TransitionBatch]:
         """A row of every actor. `left`: rounds that may be played until the learner publishes
         again, or the run ends."""
-        for part in self.parts(step, left):
+        for batch in self.batches(step, left):
             clock.lap("wait")
-            yield part
+            yield batch
 
-    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
+    def batches(self, step: int, left: int) -> Iterator[TransitionBatch]:
         raise NotImplementedError
 
     def rounds_until(self, step: int, end: int) -> int:
@@ -181,7 +181,7 @@ class SerialActors(PoolBase):
         for actor in self.actors:
             self.write_first(actor.first, actor.envs.obs, actor.envs.mask)
 
-    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
+    def batches(self, step: int, left: int) -> Iterator[TransitionBatch]:
         for actor, row in zip(self.actors, self.rows, strict=True):
             actor.advance(step, row)
             self.spent[actor.index] = actor.seconds
@@ -245,13 +245,13 @@ def by_cost(run: Run) -> tuple[ActorPool, str]:
     if cores == 1:
         return SerialActors(run), f"{run.actors} actors in this process: there is one core"
     seconds = round_seconds(run)
-    words = (
+    reason = (
         f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} "
         "us on"
     )
     if seconds < PAYS:
-        return SerialActors(run), f"{run.actors} actors in this process: {words}"
-    return in_processes(run), f"{run.actors} actors in processes: {words}"
+        return SerialActors(run), f"{run.actors} actors in this process: {reason}"
+    return in_processes(run), f"{run.actors} actors in processes: {reason}"
 
 
 def in_processes(run: Run) -> ActorPool:

@@ -69,7 +69,7 @@ class ProcessPool(RemotePool):
                     name,
                 )
                 for word in (STEP_BUDGET, GLOBAL_STEP, STOP, REQUESTS):
-                    channel.words[word] = 0
+                    channel.control_words[word] = 0
                 self.remotes.append(channel)
                 self.children.append(ActorProcess(channel))
             for channel in self.remotes:
@@ -117,7 +117,7 @@ class ProcessPool(RemotePool):
         """Asks all children to stop, kills those that do not, and frees the shared memory."""
         try:
             for channel in self.remotes:
-                channel.words[STOP] = 1
+                channel.control_words[STOP] = 1
                 channel.bell.give()
             end = monotonic() + FAREWELL
             # the others are still importing: there is nothing to wait for
@@ -135,21 +135,23 @@ class ProcessPool(RemotePool):
 
     # rows
 
-    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
+    def batches(self, step: int, left: int) -> Iterator[TransitionBatch]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
         slowest = min(channel.rounds_taken for channel in self.remotes)
         for channel in self.remotes:
-            channel.words[GLOBAL_STEP] = step
+            channel.control_words[GLOBAL_STEP] = step
             budget = (
                 channel.rounds_taken + left
                 if self.synchronous
                 else slowest + min(left, self.run.steps_ahead + 1)
             )
-            if channel.words[STEP_BUDGET] != budget:
-                if channel.played >= channel.words[STEP_BUDGET]:  # it had nothing to do until now
+            if channel.control_words[STEP_BUDGET] != budget:
+                if (
+                    channel.played >= channel.control_words[STEP_BUDGET]
+                ):  # it had nothing to do until now
                     self.last_seen[channel.index] = monotonic()
-                channel.words[STEP_BUDGET] = budget
+                channel.control_words[STEP_BUDGET] = budget
                 channel.bell.give()
         self.wait()
         yield from self.available_rows(1 if self.synchronous else self.run.steps_ahead + 1)
@@ -208,7 +210,9 @@ class ProcessPool(RemotePool):
             if child.process.exitcode is not None:
                 self.replace(child.channel, child.exit_reason())
         for channel in missing:
-            if channel.rounds_taken >= channel.words[STEP_BUDGET]:  # it waits for the others
+            if (
+                channel.rounds_taken >= channel.control_words[STEP_BUDGET]
+            ):  # it waits for the others
                 self.last_seen[channel.index] = monotonic()
             if (
                 monotonic() - self.last_seen[channel.index] > self.patience(channel)
@@ -237,7 +241,7 @@ class ProcessPool(RemotePool):
     def finish_rounds(self, what: str) -> list[Any]:
         """Lets no actor begin another round; the replies come when all have finished theirs."""
         for channel in self.remotes:
-            channel.words[STEP_BUDGET] = 0
+            channel.control_words[STEP_BUDGET] = 0
         return self.request_all(
             what, self.run.patience, f"finished a step of {self.run.env}", lambda index: ()
         )

@@ -68,8 +68,8 @@ def errors_as_values(method: Callable[..., Any]) -> Callable[..., Any]:
         except UserError as error:
             return ("error", str(error), "")
         except Exception as error:
-            words = " ".join("".join(traceback.format_exception_only(error)).split())
-            return ("error", words, traceback.format_exc())
+            message = " ".join("".join(traceback.format_exception_only(error)).split())
+            return ("error", message, traceback.format_exc())
 
     return answer
 
@@ -94,8 +94,8 @@ class RemoteActor:
         actor.rounds = self.rounds
         require_same(schema, actor.schema(), run.env)
         self.row = packed(schema)
-        own = Run.of(self.settings | {"device": "cpu"})
-        self.agent = actor.algorithm.make_agent(own, actor.envs.spec)
+        cpu_run = Run.of(self.settings | {"device": "cpu"})
+        self.agent = actor.algorithm.make_agent(cpu_run, actor.envs.spec)
         actor.bind_agent(self.agent)
         self.newest, self.version, self.idle = self.agent.published(), 0, perf_counter()
         return actor.envs.obs, actor.envs.mask
@@ -173,9 +173,9 @@ def answer_of(remote: RemoteHandle, ref: Any) -> Any:
 
 
 def gone(remote: RemoteHandle, error: Exception) -> ActorLost:
-    words = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "creation task" in words[0]:
-        return ActorLost(f"could not be made by Ray: {words[-1]}")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "creation task" in lines[0]:
+        return ActorLost(f"could not be made by Ray: {lines[-1]}")
     alive = {node["NodeID"] for node in require_ray().nodes() if node["Alive"]}
     if remote.node_id and remote.node_id not in alive:
         return ActorLost(f"was lost with its node {remote.node}")

@@ -85,11 +85,11 @@ class RayPool(RemotePool):
 
     def connect_actor(self, remote: RemoteHandle) -> None:
         """Waits until Ray has found a node for an actor, and takes its first observations."""
-        remote.node_id, there = self.placed(remote)
-        found = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
-        remote.node = found.get(remote.node_id, "a node that is gone")
-        if words := differing(remote.node, there):
-            self.notices.append(words)
+        remote.node_id, packages = self.placed(remote)
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
+        remote.node = addresses.get(remote.node_id, "a node that is gone")
+        if difference := differing(remote.node, packages):
+            self.notices.append(difference)
         ref = remote.handle.begin.remote(self.schema)
         making = max(self.run.patience, MAKING)
         self.note_restart(remote, self.recv(remote, ref, making, f"made {self.run.env}"))
@@ -163,7 +163,7 @@ class RayPool(RemotePool):
 
     # rows
 
-    def parts(self, step: int, left: int) -> Iterator[TransitionBatch]:
+    def batches(self, step: int, left: int) -> Iterator[TransitionBatch]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
         slowest, most = (
@@ -254,8 +254,8 @@ class RayPool(RemotePool):
 
     def patience(self, remote: RemoteHandle) -> float:
         """Seconds for the answer to a call."""
-        each = self.run.patience if remote.warm else max(self.run.patience, MAKING)
-        return each * remote.calls[0][1]
+        patience = self.run.patience if remote.warm else max(self.run.patience, MAKING)
+        return patience * remote.calls[0][1]
 
     def available_rows(self, most: int) -> Iterator[TransitionBatch]:
         """Up to `most` rows of each actor that are there."""

@@ -93,14 +93,14 @@ class FrameStackEnvs(EnvWrapper):
         self.memory.push(ended, inner.skipped, inner.obs, inner.final_obs)
 
     def state(self) -> dict[str, np.ndarray]:
-        own = {f"frames.{name}": value.copy() for name, value in self.memory.state().items()}
-        return self.inner.state() | own
+        frames = {f"frames.{name}": value.copy() for name, value in self.memory.state().items()}
+        return self.inner.state() | frames
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         exact = self.inner.restore(state)
         if exact:
-            own = {name: state[f"frames.{name}"] for name in self.memory.state()}
-            self.memory.load_state(own)
+            frames = {name: state[f"frames.{name}"] for name in self.memory.state()}
+            self.memory.load_state(frames)
         else:
             self.memory.begin(self.inner.obs)
         return exact

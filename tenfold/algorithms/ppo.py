@@ -232,7 +232,7 @@ class PlainPPO(AutogradEngine):
         rollout.obs[t] = self.agent.normalised(envs.obs)
         if envs.mask is not None:
             rollout.mask[t] = envs.mask
-            self.agent.require_options(envs.mask, envs.place)
+            self.agent.require_options(envs.mask, envs.location)
         acted = self.sample_action(rollout.obs[t], envs.mask, rounds)
         rollout.chosen[t], rollout.real[t], rollout.log_p[t], rollout.value[t], after = acted
         rollout.next_hidden[:] = after

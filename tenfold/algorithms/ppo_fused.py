@@ -155,7 +155,7 @@ class FusedPPO(PlainPPO):
     def actions(self) -> np.ndarray:
         """Those in the rollout's current row, for the environments."""
         if self.empty >= 0:
-            self.agent.require_options(self.envs.mask, self.envs.place)
+            self.agent.require_options(self.envs.mask, self.envs.location)
         t, rollout = int(self.rollout.count[0]), self.rollout
         return self.agent.for_env(rollout.chosen[t], rollout.real[t])
 
@@ -203,7 +203,7 @@ class FusedPPO(PlainPPO):
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
         low, high = self.agent.actions.low, self.agent.actions.high
         bounds = [low[0], high[0]] if low else [0.0, 0.0]
-        return self.many_rounds(most, *bounds, *envs.given, *self.arguments)
+        return self.many_rounds(most, *bounds, *envs.kernel_arguments, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
         self.table.arrays["lr"][:] = as_numbers(lr)

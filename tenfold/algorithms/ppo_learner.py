@@ -32,7 +32,7 @@ class PPOActing(SimpleActing):
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         """Actions for the environments."""
         agent, envs = self.agent, self.envs
-        agent.require_options(envs.mask, envs.place)
+        agent.require_options(envs.mask, envs.location)
         rows = agent.normalised(envs.obs)
         *acted, self.next_hidden[:] = agent.explore(rows, envs.mask, rounds, self.hidden)
         if agent.hidden_size:

@@ -130,11 +130,11 @@ def finish_sweep(result: Any) -> int:
     """The closing summary of a sweep."""
     from tenfold.runs.reporter import held_out_text, params_text, score_text
 
-    rows, path = result.found["trials"], result.path
+    rows, path = result.results["trials"], result.path
     if result.interrupted:
         print(f"Stopped with {len(rows)} trials done. Go on with: tenfold resume {path}")
         return 128 + result.interrupted
-    winner = next(row for row in rows if row["number"] == result.found["winner"])
+    winner = next(row for row in rows if row["number"] == result.results["winner"])
     states = [row["state"] for row in rows]
     print(f"{len(rows)} trials: {states.count('pruned')} pruned, {states.count('fail')} failed")
     print(f"winner, trial {winner['number']}: {params_text(winner['params'])}")
@@ -142,9 +142,9 @@ def finish_sweep(result: Any) -> int:
         f"  in the sweep       {score_text(winner)} (interquartile mean of "
         f"{len(winner['scores'])} seed{'s' * (len(winner['scores']) != 1)})"
     )
-    for name, confirmed in result.found["confirmed"].items():
+    for name, confirmed in result.results["confirmed"].items():
         print(f"  {name + ', held out':18} {held_out_text(confirmed)}")
-    if text := result.found["verdict"]:
+    if text := result.results["verdict"]:
         print(text)
     print(
         f"results: {path}   report: {path / 'report.html'}   train it: tenfold train "

@@ -125,7 +125,7 @@ class FusedRounds:
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
 
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        return self.many_rounds(most, *envs.given, *self.given)
+        return self.many_rounds(most, *envs.kernel_arguments, *self.given)
 
     def set_lr(self, lr: Any) -> None:
         self.table.arrays["lr"][:] = as_numbers(lr)

@@ -30,7 +30,7 @@ class Episode(NamedTuple):
     env: int
     ret: float  # with several agents the mean of theirs
     length: int
-    each: tuple[float, ...] = ()  # with several agents every one's own return
+    agent_returns: tuple[float, ...] = ()  # with several agents every one's own return
     success: bool | None = None  # whether the goal was reached, where there is one
     step: int | None = None  # of the run at its end, where that is not the latest one
 
@@ -176,36 +176,36 @@ class Environments:
         try:
             return reader.read(obs, info)
         except MaskError as error:
-            raise EnvironmentFault(f"{self.place(i)}: {error}") from None
+            raise EnvironmentFault(f"{self.location(i)}: {error}") from None
 
     def refuse_late_mask(self, i: int) -> None:
         """A mask that an environment offers only after it was made, and that nobody reads."""
-        raise unusable(self.place(i), "this agent", self.action_space)
+        raise unusable(self.location(i), "this agent", self.action_space)
 
-    def note_mask(self, i: int, found: np.ndarray | None, options: int, who: str) -> None:
+    def note_mask(self, i: int, mask: np.ndarray | None, options: int, who: str) -> None:
         """The mask of lane i's observation. All observations have one, or none."""
         if self.masked is None:
-            self.masked = found is not None
+            self.masked = mask is not None
             if self.masked:
                 self.make_masks(options)
-        if self.masked != (found is not None):
+        if self.masked != (mask is not None):
             raise EnvironmentFault(
                 f"{who} gives an action mask with some observations and none with others: give it "
                 "in the info of every reset and every step, or in the observation."
             )
         if self.mask is not None:
-            self.mask[i] = found
+            self.mask[i] = mask
 
     def make_masks(self, options: int) -> None:
         self.mask, self.final_mask = np.ones((2, self.num_envs, options), np.bool_)
 
-    def note_final_mask(self, i: int, found: np.ndarray | None) -> None:
+    def note_final_mask(self, i: int, mask: np.ndarray | None) -> None:
         """The mask of the last observation of lane i, whose episode was cut there. Who needs an
         action in it asks `dead_end`."""
         assert self.final_mask is not None
-        self.final_mask[i] = False if found is None else found
+        self.final_mask[i] = False if mask is None else mask
         if not self.final_mask[i].any():
-            self.dead_end = self.place(i)
+            self.dead_end = self.location(i)
 
     # for tasks whose steps are compiled
 
@@ -229,7 +229,7 @@ class Environments:
         )
         what = f"{what}'s {key}" if key else what
         return EnvironmentFault(
-            f"{self.place(i)}: the {what} is not finite; mend the environment, or clip what it "
+            f"{self.location(i)}: the {what} is not finite; mend the environment, or clip what it "
             "returns."
         )
 
@@ -238,22 +238,22 @@ class Environments:
         for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not is_flag(value):
                 raise EnvironmentFault(
-                    f"{self.place(i)}: {name} is {value!r}, and must be True or False."
+                    f"{self.location(i)}: {name} is {value!r}, and must be True or False."
                 )
 
     def raised(self, i: int, what: str, error: BaseException) -> EnvironmentFault:
-        return fault_of(self.place(i), what, error)
+        return fault_of(self.location(i), what, error)
 
     def check_shape(self, i: int, obs: Any, shape: tuple[int, ...]) -> None:
         """Refuses an observation of another shape than its space's: NumPy would fill a row with it
         all the same."""
         if np.shape(obs) != shape:
             raise EnvironmentFault(
-                f"{self.place(i)}: the observation has shape {np.shape(obs)}, and its space says "
-                f"{shape}."
+                f"{self.location(i)}: the observation has shape {np.shape(obs)}, and its space "
+                f"says {shape}."
             )
 
-    def place(self, i: int, later: int = 0) -> str:
+    def location(self, i: int, later: int = 0) -> str:
         """Where lane i is, for errors; `later` steps from now."""
         w = i % self.worlds
         which = (

@@ -52,7 +52,7 @@ def with_absolute_path(name: str, argument: str, what: str) -> str:
     return moved
 
 
-def shown(value: Any, most: int = 60) -> str:
+def shorten(value: Any, most: int = 60) -> str:
     """A value in one short line, however large it is."""
     try:
         text = " ".join(str(value).split())
@@ -83,16 +83,16 @@ def as_whole(value: Any) -> int | None:
 def read_real(name: str, value: Any) -> float:
     """A finite number."""
     if not math.isfinite(as_float(value)):
-        raise EnvironmentFault(f"{name} must be a finite number, and not {shown(value)}.")
+        raise EnvironmentFault(f"{name} must be a finite number, and not {shorten(value)}.")
     return float(value)
 
 
 def read_whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number within limits."""
-    found = as_whole(value)
-    if found is None or not least <= found <= most:
+    number = as_whole(value)
+    if number is None or not least <= number <= most:
         raise EnvironmentFault(
             f"{name} must be a whole number of at least {least:,} and at most {most:,}, and not "
-            f"{shown(value)}."
+            f"{shorten(value)}."
         )
-    return found
+    return number

@@ -21,7 +21,7 @@ from tenfold.envs.control_dynamics import (
     MOUNTAIN_CAR,
     RIGHT_WALL,
     STATES,
-    Kind,
+    ControlTask,
     advance,
     begin,
     observe,
@@ -129,7 +129,7 @@ def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
 
 
 def step_reference(
-    kind: Kind,
+    kind: ControlTask,
     state: np.ndarray,
     length: np.ndarray,
     episode: np.ndarray,
@@ -144,25 +144,25 @@ def step_reference(
     for i in range(len(state)):
         env.reset()
         env.state = state[i, : kind.used]
-        seen, reward[i], terminated[i], _, _ = env.step(
+        raw_obs, reward[i], terminated[i], _, _ = env.step(
             int(action[i]) if kind.actions else action[i : i + 1]
         )
         state[i, : kind.used] = env.state
         truncated[i] = length[i] + 1 >= kind.limit
         if terminated[i] or truncated[i]:
-            final_obs[i] = kind.seen(seen)
+            final_obs[i] = kind.select(raw_obs)
             episode[i] += 1
             low, high = LOWEST_START[kind.number], HIGHEST_START[kind.number]
             state[i] = low + (high - low) * uniform_reference(
                 streams[i], STATES * episode[i] + np.arange(STATES)
             )
-            seen = seen_by_gymnasium(kind, env, state[i])
-        obs[i] = kind.seen(seen)
+            raw_obs = seen_by_gymnasium(kind, env, state[i])
+        obs[i] = kind.select(raw_obs)
     length[:] = np.where(terminated | truncated, 0, length + 1)
     return obs, final_obs, reward, terminated, truncated, state, length, episode
 
 
-def seen_by_gymnasium(kind: Kind, env: Any, state: np.ndarray) -> np.ndarray:
+def seen_by_gymnasium(kind: ControlTask, env: Any, state: np.ndarray) -> np.ndarray:
     env.state = state[: kind.used]
     look = getattr(env, "_get_ob", None) or getattr(env, "_get_obs", None)
     return look() if look else np.float32(env.state)  # type: ignore[return-value]
@@ -177,7 +177,7 @@ def seen_by_gymnasium(kind: Kind, env: Any, state: np.ndarray) -> np.ndarray:
     name="envs.control.step_all",
 )
 def step_once(
-    kind: Kind,
+    kind: ControlTask,
     state: np.ndarray,
     length: np.ndarray,
     episode: np.ndarray,
@@ -218,14 +218,14 @@ class ControlEnvironments(StateEnvironments):
             self.ret,
             self.last,
         )
-        self.given = (self.action, table_of(self.lanes))
+        self.kernel_arguments = (self.action, table_of(self.lanes))
         reset_all(kind.number, self.states, self.length, self.episode, self.streams, self.obs)
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], or torques [B, 1]."""
         self.begin_rounds()
         self.action[:] = actions if actions.ndim == 1 else actions[:, 0]
-        self.end_rounds(play_all(*self.given))
+        self.end_rounds(play_all(*self.kernel_arguments))
 
     def end_rounds(self, ended: int) -> None:
         """Notes what `play_all` said of the last step."""
@@ -235,8 +235,8 @@ class ControlEnvironments(StateEnvironments):
             raise self.not_finite(-1 - ended)
 
     def see_again(self) -> None:
-        for row, seen in zip(self.states, self.obs, strict=True):
-            observe(self.kind.number, row, seen)
+        for row, obs in zip(self.states, self.obs, strict=True):
+            observe(self.kind.number, row, obs)
 
 
 class ControlEnv(gym.Env[np.ndarray, Any]):
@@ -262,11 +262,11 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
         super().reset(seed=seed)
         self.episode += 1
         if seed is not None or self.stream is None:
-            own = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(own, Purpose.EPISODE), 0
+            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
+            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
         begin(self.kind.number, self.row, self.stream, self.episode)
         self.torque = None
-        return self.seen(), {}
+        return self.observation(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.kind.actions:
@@ -277,9 +277,9 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
         else:
             self.torque = float(np.ravel(action)[0])
             reward, terminated = advance(self.kind.number, self.row, self.torque)
-        return self.seen(), reward, terminated, False, {}
+        return self.observation(), reward, terminated, False, {}
 
-    def seen(self) -> np.ndarray:
+    def observation(self) -> np.ndarray:
         obs = np.zeros(self.kind.obs_size, np.float32)
         observe(self.kind.number, self.row, obs)
         return obs

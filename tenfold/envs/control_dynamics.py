@@ -23,7 +23,7 @@ HIGHEST_START = np.array([[0.05] * 4, [0.1] * 4, [-0.4, 0, 0, 0], [np.pi, 1, 0, 
 
 
 @dataclass(frozen=True)
-class Kind:
+class ControlTask:
     """One of the tasks: its number in the kernels, its time limit, its spaces, and Gymnasium's id
     for the same task."""
 
@@ -35,11 +35,11 @@ class Kind:
     used: int  # numbers of the state that the task needs
     original: str
     frame_rate: int
-    shown: tuple[int, ...] = ()  # numbers of Gymnasium's observation that are seen; empty: all
+    indices: tuple[int, ...] = ()  # numbers of Gymnasium's observation that are seen; empty: all
 
-    def seen(self, obs: np.ndarray) -> np.ndarray:
+    def select(self, obs: np.ndarray) -> np.ndarray:
         """Of an observation of Gymnasium's what this task shows."""
-        return obs[list(self.shown)] if self.shown else obs
+        return obs[list(self.indices)] if self.indices else obs
 
     @property
     def obs_size(self) -> int:
@@ -68,7 +68,7 @@ LEFT_WALL, RIGHT_WALL, GOAL, MAX_SPEED, ENGINE, SLOPE = -1.2, 0.6, 0.5, 0.07, 0.
 MAX_TORQUE, MAX_SPIN, PENDULUM_GRAVITY, PENDULUM_DT = 2.0, 8.0, 10.0, 0.05
 
 KINDS = {
-    "tenfold/CartPole-v1": Kind(
+    "tenfold/CartPole-v1": ControlTask(
         CARTPOLE,
         500,
         (-2 * TRACK, -np.inf, -2 * TILT, -np.inf),
@@ -78,7 +78,7 @@ KINDS = {
         "CartPole-v1",
         50,
     ),
-    "tenfold/CartPoleNoVel-v1": Kind(
+    "tenfold/CartPoleNoVel-v1": ControlTask(
         CARTPOLE_NO_VEL,
         500,
         (-2 * TRACK, -2 * TILT),
@@ -89,7 +89,7 @@ KINDS = {
         50,
         (0, 2),
     ),
-    "tenfold/Acrobot-v1": Kind(
+    "tenfold/Acrobot-v1": ControlTask(
         ACROBOT,
         500,
         (-1, -1, -1, -1, -MAX_SPEED_1, -MAX_SPEED_2),
@@ -99,7 +99,7 @@ KINDS = {
         "Acrobot-v1",
         15,
     ),
-    "tenfold/MountainCar-v0": Kind(
+    "tenfold/MountainCar-v0": ControlTask(
         MOUNTAIN_CAR,
         200,
         (LEFT_WALL, -MAX_SPEED),
@@ -109,7 +109,7 @@ KINDS = {
         "MountainCar-v0",
         30,
     ),
-    "tenfold/Pendulum-v1": Kind(
+    "tenfold/Pendulum-v1": ControlTask(
         PENDULUM, 200, (-1, -1, -MAX_SPIN), (1, 1, MAX_SPIN), 0, 2, "Pendulum-v1", 30
     ),
 }

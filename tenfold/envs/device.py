@@ -218,7 +218,7 @@ FUNCTIONS = {
 }
 
 
-def control_task(kind: c.Kind, functions: tuple[Any, ...]) -> DeviceTask:
+def control_task(kind: c.ControlTask, functions: tuple[Any, ...]) -> DeviceTask:
     bound = () if kind.actions else (c.MAX_TORQUE,)
     return DeviceTask(
         *functions,

@@ -9,16 +9,16 @@ from tenfold.core.errors import EnvironmentFault, described, raised
 CALLERS: set[str] = set()  # files whose code takes what an environment returns
 
 
-def fault_of(place: str, what: str, error: BaseException) -> EnvironmentFault:
+def fault_of(location: str, what: str, error: BaseException) -> EnvironmentFault:
     """What an environment's own code raised, and where; or what cannot be done with what it
     returned."""
     if is_old_style(what, error):
-        return old_style(place)
+        return old_style(location)
     if traceback.extract_tb(error.__traceback__)[-1].filename in CALLERS:
         return EnvironmentFault(
-            f"{place}: what {what} returned cannot be used: {described(error)}."
+            f"{location}: what {what} returned cannot be used: {described(error)}."
         )
-    return EnvironmentFault(f"{place}: {what} {raised(error)}.")
+    return EnvironmentFault(f"{location}: {what} {raised(error)}.")
 
 
 def is_old_style(what: str, error: BaseException) -> bool:
@@ -29,9 +29,9 @@ def is_old_style(what: str, error: BaseException) -> bool:
     return isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error)
 
 
-def old_style(place: str) -> EnvironmentFault:
+def old_style(location: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the "
+        f"{location}: this is an environment in the style of Gym before 0.26 (reset returns the "
         "observation alone, or step four values): let reset(seed=…) return (obs, info) and step "
         "(obs, reward, terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0."
     )

@@ -57,7 +57,7 @@ class Task:
     def observation_space(self) -> gym.spaces.Box:
         return gym.spaces.Box(-np.inf, np.inf, (self.obs,), np.float32)
 
-    def taken(self, actions: np.ndarray) -> Any:
+    def split_actions(self, actions: np.ndarray) -> Any:
         """Actions [lanes, …] as `advance` takes them."""
         if actions.ndim == 1:
             return actions
@@ -74,8 +74,10 @@ class Task:
         return as_rows(self.host.begin(streams, episode), len(streams))
 
     def advance(self, states: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, Any, Any]:
-        found, reward, terminated = self.host.advance(columns_of(states), self.taken(actions))
-        return as_rows(found, len(states)), reward, terminated
+        next_states, reward, terminated = self.host.advance(
+            columns_of(states), self.split_actions(actions)
+        )
+        return as_rows(next_states, len(states)), reward, terminated
 
     def observe(self, states: np.ndarray) -> np.ndarray:
         return as_rows(self.host.observe(columns_of(states)), len(states)).astype(np.float32)
@@ -133,15 +135,15 @@ def register_task(
     if limit < 1:
         raise UserError(f"{name}: the limit is {limit}, and an episode has at least one step.")
     spaces = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)
-    chosen = policy_actions(actions, name) if isinstance(actions, spaces) else None
-    if chosen is None or any(chosen.starts):
+    policy_space = policy_actions(actions, name) if isinstance(actions, spaces) else None
+    if policy_space is None or any(policy_space.starts):
         raise UserError(
             f"{name}: its actions are {actions}, and must be a Discrete, MultiDiscrete or Box "
             "space, whole numbers counted from 0."
         )
     if device is not None and (device.mask is None) != (host.mask is None):
         raise UserError(f"{name}: host and device must both have a mask, or neither.")
-    TASKS[name] = task = tried(name, host, device, chosen, limit)
+    TASKS[name] = task = tried(name, host, device, policy_space, limit)
     gym.registry.pop(name, None)
     gym.register(
         name, "tenfold.envs.functions:FunctionEnv", max_episode_steps=limit, kwargs={"task": name}
@@ -159,8 +161,8 @@ def tried(
     try:
         state = host.begin(streams, episode)
         where = "observe"
-        seen = host.observe(state)
-        task = Task(name, host, device, actions, limit, len(state), len(seen))
+        obs = host.observe(state)
+        task = Task(name, host, device, actions, limit, len(state), len(obs))
         where = "mask"
         allowed = task.mask(task.begin(streams, episode))
         where = "advance"
@@ -192,8 +194,8 @@ def register_pair(task: Task, rtol: float, atol: float) -> None:
             for step in range(min(task.limit, CHECKED)):
                 action = task.actions.random(draws, step * lanes + np.arange(lanes), envs.mask)
                 if step % 4 < 2:
-                    given = action.reshape(lanes, -1).astype(task.kind)
-                    yield envs.states, envs.episode, envs.streams, given
+                    actions = action.reshape(lanes, -1).astype(task.kind)
+                    yield envs.states, envs.episode, envs.streams, actions
                 envs.step(action)
 
     def reference(state, episode, streams, action):
@@ -272,10 +274,10 @@ class FunctionEnvironments(StateEnvironments):
         if self.mask is not None:
             self.mask[:] = self.call("mask", self.states)
 
-    def call(self, what: str, *given: np.ndarray) -> Any:
+    def call(self, what: str, *arrays: np.ndarray) -> Any:
         """One of the functions; what it raises is told with its place."""
         try:
-            return getattr(self.task, what)(*given)
+            return getattr(self.task, what)(*arrays)
         except Exception as error:
             raise EnvironmentFault(f"{self.name}: {what} failed: {described(error)}") from error
 
@@ -305,19 +307,19 @@ class FunctionEnv(gym.Env[np.ndarray, Any]):
         super().reset(seed=seed)
         self.episode += 1
         if seed is not None or self.stream is None:
-            own = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(own, Purpose.EPISODE), 0
+            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
+            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
         self.row[:] = self.task.begin(np.array([self.stream]), np.array([self.episode]))
-        return self.seen()
+        return self.observation()
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.task.actions.sizes:
             assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
         self.row[:], reward, terminated = self.task.advance(self.row, np.asarray(action)[None])
-        obs, info = self.seen()
+        obs, info = self.observation()
         return obs, float(np.ravel(reward)[0]), bool(np.ravel(terminated)[0]), False, info
 
-    def seen(self) -> tuple[np.ndarray, dict[str, Any]]:
+    def observation(self) -> tuple[np.ndarray, dict[str, Any]]:
         masked = self.task.host.mask is not None
         info = {"action_mask": self.task.mask(self.row)[0]} if masked else {}
         return self.task.observe(self.row)[0], info

@@ -112,13 +112,13 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
         raise EnvironmentFault(f"There is no environment {ident}: {near}.") from None
     except ModuleNotFoundError as error:
         module = error.name or ident.split(":")[0]
-        own = (
+        hint = (
             ": run this in its folder, or put that folder on PYTHONPATH"
             if module == ident.split(":")[0]
             else ""
         )
         raise EnvironmentFault(
-            f"{ident} needs the module {module}, which is not installed{own}."
+            f"{ident} needs the module {module}, which is not installed{hint}."
         ) from None
     except UserError:
         raise
@@ -143,17 +143,19 @@ def instead_of(ident: str) -> str:
     for one in known_environments():
         known.setdefault(one.rpartition("-v")[0] or one, []).append(one)
     bare = ident.partition(":")[2] or ident
-    found = get_close_matches(bare.rpartition("-v")[0] or bare, known, 3, CLOSE)
+    nearest = get_close_matches(bare.rpartition("-v")[0] or bare, known, 3, CLOSE)
     version = bare[len(bare.rpartition("-v")[0]) :]
     near = [
         next((one for one in known[name] if one == name + version), known[name][-1])
-        for name in found
+        for name in nearest
     ]
-    words = (
+    advice = (
         f"the nearest are {', '.join(near)}" if near else "`tenfold list` shows what is installed"
     )
-    own = "" if ":" in ident else f"; one of your own is written with its module, my_module:{ident}"
-    return words + own
+    hint = (
+        "" if ":" in ident else f"; one of your own is written with its module, my_module:{ident}"
+    )
+    return advice + hint
 
 
 def known_environments() -> list[str]:
@@ -206,9 +208,9 @@ def make_environments(
 
         return ControlEnvironments(name, num_envs, seed, first)
     if not stepped_one_by_one(name):
-        own = domain_of(name).environments(name, num_envs, seed, policy, first)
-        if own is not None:
-            return own
+        envs = domain_of(name).environments(name, num_envs, seed, policy, first)
+        if envs is not None:
+            return envs
     if task := task_of(name):
         return FunctionEnvironments(task, name, num_envs, seed, policy, first)
     from tenfold.envs.scalar import ScalarEnvironments
@@ -220,13 +222,14 @@ def stepped_one_by_one(name: str) -> bool:
     """Whether the name asks for what only single environments have: another time limit, repeated
     actions. Worlds of several agents may have a limit of that name themselves."""
     domain, (ident, arguments) = domain_of(name), split_name(name)
-    asked = [key for key in ("action_repeat", "max_episode_steps") if key in arguments]
-    if not asked or (domain.multiagent and asked == ["max_episode_steps"]):
+    step_keys = [key for key in ("action_repeat", "max_episode_steps") if key in arguments]
+    if not step_keys or (domain.multiagent and step_keys == ["max_episode_steps"]):
         return False
     if domain.multiagent or not domain.steps_alone:
         why = "has several agents" if domain.multiagent else "has steps and limits of its own"
         raise ConfigError(
-            asked[0], f"= {arguments[asked[0]]} is not for {ident}, which {why}: leave it out."
+            step_keys[0],
+            f"= {arguments[step_keys[0]]} is not for {ident}, which {why}: leave it out.",
         )
     return True
 
@@ -253,8 +256,8 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.times = times
 
-    def reset(self, **asked: Any) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(**asked)
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**kwargs)
         if offers_mask(obs) or offers_mask(info):
             raise EnvironmentFault(
                 f"{self.env.spec.id if self.env.spec else self.env} offers an action mask, and an "
@@ -267,8 +270,8 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
         total, times = 0.0, 0
         while True:
             # an environment may write into what it is given
-            given = action.copy() if isinstance(action, np.ndarray) else action
-            obs, reward, terminated, truncated, info = self.env.step(given)
+            action_copy = action.copy() if isinstance(action, np.ndarray) else action
+            obs, reward, terminated, truncated, info = self.env.step(action_copy)
             total, times = total + float(reward), times + 1
             ended = terminated or truncated
             if ended or times == self.times or terminated is None or truncated is None:
@@ -315,12 +318,12 @@ class Steps:
     @classmethod
     def taken_from(cls, arguments: dict[str, Any]) -> Self:
         """Takes its own arguments out."""
-        found = {
+        lengths = {
             field: read_whole(key, arguments.pop(key), 1, MOST_STEPS)
             for field, key in (("repeat", "action_repeat"), ("limit", "max_episode_steps"))
             if arguments.get(key) is not None
         }
-        return cls(**found)
+        return cls(**lengths)
 
     def wrapped(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         env = ActionRepeat(env, self.repeat) if self.repeat > 1 else env

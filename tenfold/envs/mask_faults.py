@@ -17,17 +17,17 @@ NOTHING_ALLOWED = (
 )
 
 
-def refuse_choiceless(form: MaskForm, mask: np.ndarray, place: Callable[[int], str]) -> None:
+def refuse_choiceless(form: MaskForm, mask: np.ndarray, locate: Callable[[int], str]) -> None:
     """Before a policy acts: masks [B, options] that leave no option of a choice. `place` says where
     a row is from."""
-    if found := form.empty(mask):
-        row, choice = found
-        raise no_option(place(row), form, choice)
+    if no_choice := form.empty(mask):
+        row, choice = no_choice
+        raise no_option(locate(row), form, choice)
 
 
-def no_option(place: str, form: MaskForm, choice: int) -> EnvironmentFault:
+def no_option(location: str, form: MaskForm, choice: int) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{place}: the action mask allows no {form.option_of(choice)}; mend the mask, or set "
+        f"{location}: the action mask allows no {form.option_of(choice)}; mend the mask, or set "
         "agent.on_empty to absent."
     )
 
@@ -45,11 +45,11 @@ def refuse_stuck(envs: Environments, lane: int | None = None) -> None:
     """Before acting: an observation in which nothing is allowed; `lane`, where it is known which
     (-1: none)."""
     if lane is None:
-        if envs.mask is None or (there := envs.mask.any(1)).all():
+        if envs.mask is None or (allowed := envs.mask.any(1)).all():
             return
-        lane = int(there.argmin())
+        lane = int(allowed.argmin())
     if lane >= 0:
-        raise EnvironmentFault(f"{envs.place(lane)}: {NOTHING_ALLOWED}")
+        raise EnvironmentFault(f"{envs.location(lane)}: {NOTHING_ALLOWED}")
 
 
 def refuse_dead_end(envs: Environments) -> None:
@@ -123,4 +123,4 @@ class CompiledHeads(Environments):
             i, head = divmod(-1 - ended, len(self.action_space))
             options = self.options[i].reshape(len(self.action_space), -1)[head]
             why = self.masked_action(head, int(self.action[i, head]), options)
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
+            raise EnvironmentFault(f"{self.location(i, later=1)}: {why}")

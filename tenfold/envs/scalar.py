@@ -29,14 +29,14 @@ CALLERS.add(__file__)
 def replayable(envs: Environments, actions: np.ndarray) -> dict[str, np.ndarray]:
     """What is needed to play the episodes under way again: which they are, and the actions
     [N, T, …] taken in them; what earlier ones left behind is no part of these."""
-    taken = actions[:, : max(envs.length)].copy()
-    for own, length in zip(taken, envs.length, strict=True):
-        own[length:] = 0
+    actions_taken = actions[:, : max(envs.length)].copy()
+    for row, length in zip(actions_taken, envs.length, strict=True):
+        row[length:] = 0
     where = {"episode": np.array(envs.episode), "length": np.array(envs.length)}
-    return where | {"actions": taken, "obs": envs.obs.copy()}
+    return where | {"actions": actions_taken, "obs": envs.obs.copy()}
 
 
-def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
+def require_possible(actions: np.ndarray, space: Any, location: str) -> None:
     """Refuses stored actions [T, …] that the space does not have, before an environment is given
     them."""
     possible = np.isfinite(actions)
@@ -46,8 +46,8 @@ def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
         possible &= (actions >= 0) & (actions < space.nvec)
     if not possible.all():
         raise CheckpointError(
-            f"{place}: the checkpoint holds action {actions[~possible][0]}, which {space} does not "
-            "have."
+            f"{location}: the checkpoint holds action {actions[~possible][0]}, which {space} does "
+            "not have."
         )
 
 
@@ -107,9 +107,11 @@ class ScalarEnvironments(Environments):
         self.direct = self.layout.direct
         # whole numbers are looked at before they are cut to their type
         self.copied = self.direct and self.fallible
-        seen = masks.observation_space if masks else one.observation_space
-        self.shape = seen.shape or ()
-        self.plan = FlattenPlan(seen, name) if self.layout.parts and not self.layout.graph else None
+        space = masks.observation_space if masks else one.observation_space
+        self.shape = space.shape or ()
+        self.plan = (
+            FlattenPlan(space, name) if self.layout.parts and not self.layout.graph else None
+        )
         self.rows = list(self.obs)  # views, made once
         self.flat, self.flat_rows = self.obs.reshape(-1), [row.reshape(-1) for row in self.rows]
         self.info = [{} for _ in range(num_envs)]
@@ -132,15 +134,15 @@ class ScalarEnvironments(Environments):
         """The attribute `dt` or `tau` of an environment that has one, as often as an action is
         repeated."""
         inner: Any = self.envs[0].unwrapped
-        said = getattr(inner, "dt", getattr(inner, "tau", None))
+        stated = getattr(inner, "dt", getattr(inner, "tau", None))
         try:
-            time = None if said is None else float(said)
+            time = None if stated is None else float(stated)
         except (TypeError, ValueError):
             time = math.nan
         if time is not None and not 0 < time < math.inf:
             raise ConfigError(
                 "env",
-                f"= {self.name} says that a step takes {said}: its attribute dt or tau must be "
+                f"= {self.name} says that a step takes {stated}: its attribute dt or tau must be "
                 "above 0.",
             )
         return time and time * split_name(self.name)[1].get("action_repeat", 1)
@@ -159,21 +161,21 @@ class ScalarEnvironments(Environments):
             returned = self.envs[i].reset(seed=self.episode_seed(i))
             if isinstance(returned, tuple) and len(returned) == 2 and returned[1] is None:
                 raise EnvironmentFault(
-                    f"{self.place(i)}: the info that reset returned is None, and must be a dict."
+                    f"{self.location(i)}: the info that reset returned is None, and must be a dict."
                 )
             if (
                 not isinstance(returned, tuple)
                 or len(returned) != 2
                 or not isinstance(returned[1], dict)
             ):
-                raise old_style(self.place(i))
+                raise old_style(self.location(i))
             obs, info = returned
             self.write(obs, i)
         except UserError:
             raise
         except FAULTS as error:
             raise self.raised(i, "reset", error) from error
-        refuse_undeclared(obs, self.envs[i].observation_space, self.place(i))
+        refuse_undeclared(obs, self.envs[i].observation_space, self.location(i))
         if self.masks:
             self.read_mask(i, obs, info)
         elif MASK in info:
@@ -201,11 +203,11 @@ class ScalarEnvironments(Environments):
             # copies, since an environment may write into what it is given
             for k, action in enumerate(actions.tolist() if self.discrete else actions.copy()):
                 i = lanes[k]
-                taken = lengths[i]
-                if taken == self.room:
+                count = lengths[i]
+                if count == self.room:
                     self.longer_episodes()
-                self.actions[i, taken] = action
-                lengths[i] = taken + 1  # the step that an error is of
+                self.actions[i, count] = action
+                lengths[i] = count + 1  # the step that an error is of
                 obs, reward, terminated, truncated, info = envs[i].step(
                     decode(action) if decode else action
                 )
@@ -262,17 +264,17 @@ class ScalarEnvironments(Environments):
             else:
                 self.plan.flatten([obs], self.rows[i][None])
         except ObservationError as error:
-            raise EnvironmentFault(f"{self.place(i)}: {error}") from None
+            raise EnvironmentFault(f"{self.location(i)}: {error}") from None
         if self.layout.graph and not last and not self.rows[i][0]:
             raise EnvironmentFault(
-                f"{self.place(i)}: the observation is a graph without nodes, and only an episode's "
-                "last one may be: end the episode, or give at least one node."
+                f"{self.location(i)}: the observation is a graph without nodes, and only an "
+                "episode's last one may be: end the episode, or give at least one node."
             )
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
-        found = self.mask_given(self.masks, i, obs, info)
-        self.note_mask(i, found, self.masks.actions.options, self.name)
+        mask = self.mask_given(self.masks, i, obs, info)
+        self.note_mask(i, mask, self.masks.actions.options, self.name)
 
     def longer_episodes(self) -> None:
         """Room for twice as many actions."""
@@ -290,10 +292,10 @@ class ScalarEnvironments(Environments):
             self.longer_episodes()
         for i in range(self.num_envs):
             self.begin(i)
-            taken = state["actions"][i, : state["length"][i]]
-            require_possible(taken, self.action_space, self.place(i))
+            actions = state["actions"][i, : state["length"][i]]
+            require_possible(actions, self.action_space, self.location(i))
             try:
-                self.repeat(i, taken)
+                self.repeat(i, actions)
             except UserError:
                 raise
             except FAULTS as error:

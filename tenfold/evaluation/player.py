@@ -115,7 +115,7 @@ class ChosenEpisodes(ScalarEnvironments):
         else:
             self.playing = [lane for lane in self.playing if lane != i]
 
-    def place(self, i: int, later: int = 0) -> str:
+    def location(self, i: int, later: int = 0) -> str:
         return f"{self.name}, evaluation, episode {self.episode[i]}, step {self.length[i] + later}"
 
 
@@ -248,7 +248,7 @@ def play_on(
         for w in np.flatnonzero(number < episodes).tolist():
             if not (w in ended or spent or step[w] == limit):
                 continue
-            info = checked_info(envs.info[w], envs.place(w)) if envs.info else {}
+            info = checked_info(envs.info[w], envs.location(w)) if envs.info else {}
             over[int(number[w])] = returns[w::worlds].tolist(), int(step[w]), info
             if watch and not (envs.autoreset and w in ended):
                 watch(envs)
@@ -269,7 +269,7 @@ def play_on(
     return Score(means, lengths, infos, queue.cut)
 
 
-def checked_info(info: dict[str, Any], place: str) -> dict[str, Any]:
+def checked_info(info: dict[str, Any], location: str) -> dict[str, Any]:
     """An episode's last info, with `success` converted to a bool; None leaves it open."""
     success = info.get("success")
     if success is None:
@@ -277,6 +277,6 @@ def checked_info(info: dict[str, Any], place: str) -> dict[str, Any]:
     number = np.asarray(success)
     if number.size != 1 or number.dtype.kind not in "biuf" or number.item() not in (0, 1):
         raise EnvironmentFault(
-            f"{place}: info['success'] is {success!r}, and must be True or False."
+            f"{location}: info['success'] is {success!r}, and must be True or False."
         )
     return info | {"success": bool(number.item())}

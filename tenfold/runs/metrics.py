@@ -181,10 +181,12 @@ class Metrics:
 
     def episode(self, step: int, episode: Episode) -> None:
         step = step if episode.step is None else episode.step
-        if not (self.sinks or episode.each or episode.success is not None):
+        if not (self.sinks or episode.agent_returns or episode.success is not None):
             self.plain_episode(step, episode)
             return
-        per_agent = {"each": list(episode.each)} if episode.each else {}  # of several agents
+        per_agent = (
+            {"each": list(episode.agent_returns)} if episode.agent_returns else {}
+        )  # of several agents
         success = {} if episode.success is None else {"success": episode.success}
         self.add(
             {

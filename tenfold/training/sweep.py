@@ -48,20 +48,20 @@ EVALUATIONS = 5  # of a run that would end before its first
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A sweep that ended. `found` is the content of results.json; `interrupted` the signal that
+    """A sweep that ended. `results` is the content of results.json; `interrupted` the signal that
     stopped it early, or 0; `best` the winner's settings, None without a winner."""
 
     path: Path
-    found: dict[str, Any]
+    results: dict[str, Any]
     best: Run | None = None
     interrupted: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """One line: the trials are in `found`."""
-        winner = self.found.get("winner")
+        """One line: the trials are in `results`."""
+        winner = self.results.get("winner")
         best = "no winner yet" if winner is None else f"trial {winner} is the winner"
-        return f"<{self.path}: sweep of {len(self.found['trials'])} trials, {best}>"
+        return f"<{self.path}: sweep of {len(self.results['trials'])} trials, {best}>"
 
 
 def sweep(

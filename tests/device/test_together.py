@@ -289,7 +289,7 @@ def test_a_sweep_trains_the_seeds_of_a_trial_together(
     monkeypatch.setattr(trials, "train_together", noted)
     search = {"agent.lr": "log(1e-4, 1e-2)"}
     found = sweep(small(), search, 2, (0, 3), tmp_path / "s", confirm=0, quiet=True)
-    assert [row["state"] for row in found.found["trials"]] == ["complete", "complete"]
+    assert [row["state"] for row in found.results["trials"]] == ["complete", "complete"]
     both = ["seed 0", "seed 3"]
     assert cohorts == [(f"trial-{number}", both) for number in (0, 0, 1, 1)]
     run = SeedsFolder.open(tmp_path / "s" / "trial-1").run_of(3)

@@ -85,7 +85,7 @@ def play_both(name: str, num_envs: int, seed: int, steps: int, chance: float) ->
             assert (envs.terminated[i], envs.truncated[i]) == (terminated, truncated)
             assert_close(envs.reward[i], np.float64(reward))
             shown = envs.final_obs[i] if terminated or truncated else envs.obs[i]
-            assert_close(shown, kind.seen(seen))
+            assert_close(shown, kind.select(seen))
             assert (i in finished) == (terminated or truncated)
             if terminated or truncated:
                 ends["terminated"] += terminated
@@ -188,7 +188,7 @@ def test_a_step_worked_out_by_hand(name, state, action, after, reward, terminate
 def test_spaces_limits_and_registration_are_gymnasiums(name: str) -> None:
     ours, original = gym.make(name), gym.make(KINDS[name].original)
     seen: Any = original.observation_space
-    low, high = (KINDS[name].seen(bound) for bound in (seen.low, seen.high))
+    low, high = (KINDS[name].select(bound) for bound in (seen.low, seen.high))
     assert ours.observation_space == gym.spaces.Box(low, high, dtype=seen.dtype)
     assert ours.action_space == original.action_space
     assert ours.spec.max_episode_steps == KINDS[name].limit == original.spec.max_episode_steps  # type: ignore[union-attr]

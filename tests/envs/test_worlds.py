@@ -150,7 +150,7 @@ def test_agents_that_end_early_leave_their_lanes_skipped_until_the_world_begins_
         envs.final_obs[:, 1].tolist() == [2, 2, 4, 4, 4, 4]
         and envs.final_obs[:, 2].tolist() == start.tolist()
     )
-    assert [(e.env, e.length, e.each) for e in envs.finished] == [
+    assert [(e.env, e.length, e.agent_returns) for e in envs.finished] == [
         (w, 4, (2.0, 8.0, 12.0)) for w in range(2)
     ]
     assert envs.finished[0].ret == pytest.approx(22 / 3)
@@ -385,7 +385,7 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         assert (
             running.description.name == engine
             and finished
-            and {len(e.each) for e in finished} == {running.envs.agents}
+            and {len(e.agent_returns) for e in finished} == {running.envs.agents}
         )
         assert not np.array_equal(begun, running.agent.online.flat.detach())
         kept, again = running.state(), place(run)

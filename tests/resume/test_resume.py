@@ -307,7 +307,7 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
     monkeypatch.setattr(
         SerialActors,
         "drain",
-        lambda crew: crew.parts(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
+        lambda crew: crew.batches(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
     )
     run = small_run(
         {"every": 2},

@@ -113,7 +113,7 @@ def test_a_sweep_on_the_cluster(
 ) -> None:
     run, search = small_run({"lr": 1e-3}), {"agent.lr": "log(1e-4, 1e-2)"}
     found = sweep(on_ray(run, cluster), search, 2, 2, tmp_path / "s", confirm=1, quiet=True)
-    assert [row["state"] for row in found.found["trials"]] == ["complete", "complete"]
+    assert [row["state"] for row in found.results["trials"]] == ["complete", "complete"]
     assert found.best is not None and found.best.where == "auto"
     alone = train_seeds(run, 2, tmp_path / "alone", quiet=True)  # as trial 0 has it
     for seed in range(2):

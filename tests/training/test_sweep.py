@@ -142,19 +142,19 @@ def swept(small_run: Callable[..., Run], tmp_path_factory: pytest.TempPathFactor
 
 
 def test_trials_are_ranked_by_the_interquartile_mean_of_their_seeds(swept: Any) -> None:
-    rows = swept.found["trials"]
+    rows = swept.results["trials"]
     assert [row["number"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
         members = SeedsFolder.open(swept.path / f"trial-{row['number']}").members
         last = np.array([outcomes_of(path)[600][1] for path in members])
         assert row["value"] == pytest.approx(interquartile_mean(last)) and len(last) == 3
         assert row["scores"] == last.tolist() and list(row["values"]) == ["200", "400", "600"]
-    winner = rows[swept.found["winner"]]
+    winner = rows[swept.results["winner"]]
     assert winner["value"] == max(row["value"] for row in rows)
 
 
 def test_the_first_trial_is_the_run_as_it_is(swept: Any) -> None:
-    assert swept.found["trials"][0]["params"] == {"agent.lr": 1e-3, "agent.n_step": 1}
+    assert swept.results["trials"][0]["params"] == {"agent.lr": 1e-3, "agent.n_step": 1}
 
 
 def test_a_seed_of_a_trial_is_the_run_it_would_be_alone(swept: Any, tmp_path: Path) -> None:
@@ -170,20 +170,22 @@ def test_the_winner_and_the_default_are_told_on_the_same_held_out_seeds(
 ) -> None:
     from tenfold.cli.search_command import finish_sweep
 
-    for name in swept.found["confirmed"]:
+    for name in swept.results["confirmed"]:
         folder = SeedsFolder.open(swept.path / name)
         assert folder.seeds == (3, 4)
         scores = [outcomes_of(path)[600][1] for path in folder.members]
-        assert swept.found["confirmed"][name] == together(scores) | {"failed": {}}
+        assert swept.results["confirmed"][name] == together(scores) | {"failed": {}}
     assert finish_sweep(swept) == 0
     said = capsys.readouterr().out
-    assert swept.found["verdict"] in said and "default, held out" in said
-    assert said.count("an interval takes 5") >= len(swept.found["confirmed"])  # two seeds have none
+    assert swept.results["verdict"] in said and "default, held out" in said
+    assert said.count("an interval takes 5") >= len(
+        swept.results["confirmed"]
+    )  # two seeds have none
 
 
 def test_best_yaml_is_what_train_takes(swept: Any) -> None:
     run: Any = named(str(swept.path / "best.yaml"))
-    winner = swept.found["trials"][swept.found["winner"]]
+    winner = swept.results["trials"][swept.results["winner"]]
     assert run == swept.best and run.agent.lr == winner["params"]["agent.lr"]
     assert run.agent.n_step == winner["params"]["agent.n_step"] and run.steps == 600
 
@@ -194,7 +196,7 @@ def test_the_page_holds_all_it_shows(swept: Any) -> None:
         assert f"<h2>{title}</h2>" in text
     assert text.count('<figure class="chart">') == 2 and "http:" not in text
     assert "https:" not in text and text.count('<span class="track">') == len(SEARCH)
-    assert swept.found["verdict"] in text
+    assert swept.results["verdict"] in text
 
 
 def test_optuna_opens_the_study(swept: Any) -> None:
@@ -202,7 +204,7 @@ def test_optuna_opens_the_study(swept: Any) -> None:
 
     study = optuna.load_study(study_name=None, storage=SweepFolder.open(swept.path).study)
     values = [trial.value for trial in study.trials]
-    assert values == [row["value"] for row in swept.found["trials"]]
+    assert values == [row["value"] for row in swept.results["trials"]]
     assert study.trials[0].intermediate_values.keys() == {200, 400, 600}
 
 
@@ -211,7 +213,7 @@ def test_a_sweep_that_is_finished_is_told_again_and_more_trials_join_it(
 ) -> None:
     run = small_run({"lr": 1e-3})
     same = sweep(run, SEARCH, 4, 3, swept.path, confirm=2, pruner="none", quiet=True)
-    assert same.found == swept.found
+    assert same.results == swept.results
     with pytest.raises(UserError, match="holds a sweep with another search"):
         sweep(run, {"agent.lr": "[1, 2]"}, 4, 3, swept.path, confirm=2, pruner="none")
     with pytest.raises(UserError, match=r"with another agent\.gamma"):
@@ -242,12 +244,12 @@ def test_a_trial_that_fails_is_told_with_its_sentence_and_the_others_go_on(
     found = sweep(
         small_run(), {"agent.lr": [5e-4, 1e18]}, 5, 2, tmp_path / "s", confirm=0, jobs=2, quiet=True
     )
-    states = {row["params"]["agent.lr"]: row for row in found.found["trials"]}
+    states = {row["params"]["agent.lr"]: row for row in found.results["trials"]}
     assert states[5e-4]["state"] == "complete" and states[1e18]["state"] == "fail"
-    assert "no longer finite" in states[1e18]["why"] and len(found.found["trials"]) == 5
+    assert "no longer finite" in states[1e18]["why"] and len(found.results["trials"]) == 5
     assert (
         found.best is not None
-        and found.found["verdict"] == "No trial beat the default settings: they are the winner."
+        and found.results["verdict"] == "No trial beat the default settings: they are the winner."
     )
     assert "no longer finite" in (tmp_path / "s" / "report.html").read_text()
 

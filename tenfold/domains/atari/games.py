@@ -18,7 +18,7 @@ import numpy as np
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.atari import ATARI
 from tenfold.envs.adapter import Environments, Episode
-from tenfold.envs.arguments import is_truth, read_real, read_whole, shown, split_name
+from tenfold.envs.arguments import is_truth, read_real, read_whole, shorten, split_name
 from tenfold.envs.faults import put_away
 from tenfold.envs.making import make_errors
 from tenfold.envs.scalar import replayable, require_possible
@@ -61,7 +61,8 @@ class Game:
         for name in ("full_actions", "clip", "life_ends"):
             if not is_truth(getattr(self, name)):
                 raise EnvironmentFault(
-                    f"{ATARI}: {name} must be true or false, and not {shown(getattr(self, name))}."
+                    f"{ATARI}: {name} must be true or false, and not "
+                    f"{shorten(getattr(self, name))}."
                 )
 
     @property
@@ -83,7 +84,7 @@ class Game:
         if self.game not in known:
             near = difflib.get_close_matches(str(self.game), known, 3, 0.5)
             hint = f"the nearest are {', '.join(near)}" if near else "its name is like ms_pacman"
-            raise EnvironmentFault(f"{ATARI}: there is no game {shown(self.game)}: {hint}.")
+            raise EnvironmentFault(f"{ATARI}: there is no game {shorten(self.game)}: {hint}.")
         return AtariVectorEnv(
             self.game,
             count,
@@ -214,7 +215,7 @@ class AtariEnvironments(Environments):
             self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
         for i, length in enumerate(lengths.tolist()):
             actions = state["actions"][i, :length]
-            require_possible(actions, self.action_space, self.place(i))
+            require_possible(actions, self.action_space, self.location(i))
             self.actions[i, :length] = actions
         for left in range(longest, 0, -1):
             begins = lengths == left

@@ -36,7 +36,7 @@ from tenfold.domains.durotaxis.view import (
     picture_text,
     trajectory_row,
 )
-from tenfold.envs.arguments import shown
+from tenfold.envs.arguments import shorten
 
 
 def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def flat_actions(action: Any, colonies: int) -> np.ndarray:
     except (KeyError, TypeError, ValueError):
         raise EnvironmentFault(
             f"{COLONY}: an action is numbers as its action_space has them, in mode nodes a dict "
-            f"with choice and spawn, and not {shown(action)}."
+            f"with choice and spawn, and not {shorten(action)}."
         ) from None
 
 

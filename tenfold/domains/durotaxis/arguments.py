@@ -21,7 +21,7 @@ from tenfold.envs.arguments import (
     as_whole,
     join_name,
     read_whole,
-    shown,
+    shorten,
     split_name,
     with_absolute_path,
 )
@@ -53,8 +53,8 @@ def read_range(name: str, value: Any, least: int, most: int) -> Range:
     low, high = map(as_whole, ends)
     if low is None or high is None or not least <= low <= high <= most:
         raise EnvironmentFault(
-            f"{name}={shown(value)} is no range: it takes two whole numbers of at least {least:,} "
-            f"and at most {most:,}, the smaller one first, such as 1..60."
+            f"{name}={shorten(value)} is no range: it takes two whole numbers of at least "
+            f"{least:,} and at most {most:,}, the smaller one first, such as 1..60."
         )
     return low, high
 
@@ -81,17 +81,17 @@ def read_size(size: Any) -> tuple[Range, Range]:
     if len(sides) != 2:
         raise EnvironmentFault(
             "A substrate's size is two whole numbers, such as 600x400, and not "
-            f"{shown(size)}{range_hint(size)}."
+            f"{shorten(size)}{range_hint(size)}."
         )
     (narrow, width), (low, height) = sides
     if narrow < 1 or low < 1:
         raise EnvironmentFault(
-            f"A substrate of {shown(narrow)} x {shown(low)} has no room: both sides must be at "
+            f"A substrate of {shorten(narrow)} x {shorten(low)} has no room: both sides must be at "
             "least 1."
         )
     if max(width, height) > MAX_SIDE:
         raise EnvironmentFault(
-            f"A substrate of {shown(width)} x {shown(height)} is too large: a side is at most "
+            f"A substrate of {shorten(width)} x {shorten(height)} is too large: a side is at most "
             f"{MAX_SIDE:,}."
         )
     return sides[0], sides[1]
@@ -108,8 +108,8 @@ def only_size(size: Any, whose: str) -> tuple[int, int]:
     (narrow, width), (low, height) = read_size(size)
     if (narrow, low) != (width, height):
         raise EnvironmentFault(
-            f"{whose} has one size, and size={shown(size)} is a range: give its width and height, "
-            "or name a kind of substrate."
+            f"{whose} has one size, and size={shorten(size)} is a range: give its width and "
+            "height, or name a kind of substrate."
         )
     return width, height
 

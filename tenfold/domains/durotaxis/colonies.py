@@ -264,7 +264,7 @@ class DurotaxisEnvironments(Environments):
         elif ended < 0:
             i, j = divmod(-1 - ended, self.setting.max_nodes)
             why = masked_choice_message(j, float(self.action[i, j]), self.options[i])
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
+            raise EnvironmentFault(f"{self.location(i, later=1)}: {why}")
 
     def set_actions(self, actions: np.ndarray) -> None:
         choices, columns = self.choices, self.choices + len(self.low)
@@ -278,7 +278,7 @@ class DurotaxisEnvironments(Environments):
         if not np.isfinite(self.action).all():
             i = int(np.argmin(np.isfinite(self.action).all(1)))
             raise EnvironmentFault(
-                f"{self.place(i, later=1)}: the action is not a number everywhere."
+                f"{self.location(i, later=1)}: the action is not a number everywhere."
             )
 
     def state(self) -> dict[str, np.ndarray]:

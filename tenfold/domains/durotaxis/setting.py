@@ -16,7 +16,7 @@ from tenfold.envs.arguments import (
     is_truth,
     read_real,
     read_whole,
-    shown,
+    shorten,
 )
 
 ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
@@ -195,7 +195,7 @@ class Setting:
             value = getattr(self, name)
             if not isinstance(value, str) or value not in allowed:
                 raise EnvironmentFault(
-                    f"Durotaxis knows no {name}={shown(value)}: take {' or '.join(allowed)}."
+                    f"Durotaxis knows no {name}={shorten(value)}: take {' or '.join(allowed)}."
                 )
         # as Python's own numbers: compiled code is compiled anew for every other type
         for name, most in (
@@ -208,7 +208,7 @@ class Setting:
             object.__setattr__(self, name, read_real(name, getattr(self, name)))
         if self.starts[1] > self.max_nodes:
             raise EnvironmentFault(
-                f"A colony of init_nodes={shown(self.init_nodes)} begins with more than "
+                f"A colony of init_nodes={shorten(self.init_nodes)} begins with more than "
                 f"max_nodes={self.max_nodes}."
             )
         if self.target <= 0 or self.soft < 0:
@@ -264,7 +264,7 @@ def read_weights(weights: Any, overrides: Mapping[str, Any]) -> dict[str, float]
     if weights is not None and not isinstance(weights, Mapping):
         raise EnvironmentFault(
             "weights must be a dict of the components' weights, such as {'goal': 2}, and not "
-            f"{shown(weights)}."
+            f"{shorten(weights)}."
         )
     result = {}
     for name, value in {
@@ -274,7 +274,7 @@ def read_weights(weights: Any, overrides: Mapping[str, Any]) -> dict[str, float]
         if name not in WEIGHTS:
             near = (get_close_matches(str(name), WEIGHTS, 1, 0.0) or [""])[0]
             raise EnvironmentFault(
-                f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there "
+                f"Durotaxis has no reward component {shorten(name)}, the nearest is {near}: there "
                 f"are {', '.join(WEIGHTS)}."
             )
         result[name] = value = (

@@ -34,7 +34,7 @@ from tenfold.domains.durotaxis.arguments import (
     only_size,
     read_size,
 )
-from tenfold.envs.arguments import read_real, shown
+from tenfold.envs.arguments import read_real, shorten
 
 KINDS = ("linear", "exponential", "random", "bend")
 SLOPE, INTERCEPT = 0.05, 1.0
@@ -132,8 +132,8 @@ def make_substrate(
 
 def unknown_substrate(substrate: Any) -> EnvironmentFault:
     return EnvironmentFault(
-        f"There is no substrate {shown(substrate)}: take {', '.join(KINDS)}, an .npy file, or from "
-        "Python an array or a function."
+        f"There is no substrate {shorten(substrate)}: take {', '.join(KINDS)}, an .npy file, or "
+        "from Python an array or a function."
     )
 
 
@@ -150,7 +150,7 @@ def user_substrate(substrate: Any, size: Any) -> Substrate:
         grid = np.asarray(substrate)
     except Exception as error:
         # lists of lists may have any shape, and other packages' arrays raise what they want
-        raise EnvironmentFault(f"The substrate is no array of numbers: {shown(error)}.") from None
+        raise EnvironmentFault(f"The substrate is no array of numbers: {shorten(error)}.") from None
     return grid_substrate(grid, size)
 
 
@@ -162,7 +162,7 @@ def load_grid(file: str) -> np.ndarray:
             grid = np.load(opened, allow_pickle=False)
     except Exception as error:  # a torn file breaks wherever it was torn
         raise EnvironmentFault(
-            f"{file} holds no array of numbers: {shown(error).rstrip('.')}."
+            f"{file} holds no array of numbers: {shorten(error).rstrip('.')}."
         ) from None
     if not isinstance(grid, np.ndarray):
         raise EnvironmentFault(
@@ -180,7 +180,7 @@ def evaluate_function(function: Callable[..., Any], size: tuple[int, int]) -> np
     except Exception as error:  # a user's own code
         raise EnvironmentFault(
             f"The substrate's function raised {type(error).__name__}: "
-            f"{shown(error, 300).rstrip('.')}; it is called with two arrays x and y."
+            f"{shorten(error, 300).rstrip('.')}; it is called with two arrays x and y."
         ) from error
     if values.shape not in ((), (height, width)):
         raise EnvironmentFault(

@@ -286,8 +286,8 @@ class FieldEnvironments(Environments):
             if not np.isfinite(actions).all():
                 raise EnvironmentFault(f"{self.name} was given an action that is not finite.")
             raise EnvironmentFault(
-                f"{self.place(int(np.argmin(np.isfinite(lanes.z).all(1))))}: the hidden state grew "
-                "beyond all bounds; make limit, dt or bound smaller."
+                f"{self.location(int(np.argmin(np.isfinite(lanes.z).all(1))))}: the hidden state "
+                "grew beyond all bounds; make limit, dt or bound smaller."
             )
         lanes.observe(self.obs)
         self.truncated[:] = lanes.over()

@@ -13,7 +13,7 @@ from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identit
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.learned import fixed_points, input_matrix, loadings
 from tenfold.domains.dynamics.missing import Factors, all_missing, embed_channels
-from tenfold.envs.arguments import as_whole, shown
+from tenfold.envs.arguments import as_whole, shorten
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -218,7 +218,7 @@ class IdentifiedSystem(OtherWords):
         y, one = self.recordings(observations, self.online.observations)
         ahead = as_whole(steps)
         if ahead is None:
-            raise ValueError(f"{shown(steps)} steps ahead are no whole number: give 1 or more.")
+            raise ValueError(f"{shorten(steps)} steps ahead are no whole number: give 1 or more.")
         steps = ahead
         if actions is None:
             if not 1 <= steps < y.shape[2]:

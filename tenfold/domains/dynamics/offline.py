@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from os import PathLike
 from pathlib import Path
@@ -62,6 +62,7 @@ SHARE, LEAST = 3, 1_000  # a trial takes a third of the run's steps, but at leas
 HORIZON = 10  # steps ahead
 FEW = 3  # pieces, below which nothing can be said of an error
 NOTES_FILE = "recording.json"  # in a run's folder: notes about the recording, and this search
+SAVED = {"size": "chosen", "held_out": "pieces"}  # names of a search's values in that file
 BAR = 40  # characters of the longest bar in the terminal
 
 
@@ -115,7 +116,7 @@ def fit(
     if latent is not None:
         assert isinstance(run.agent, Explorer)
         model = run.agent.model
-        model = sized(model, size_search.chosen) if size_search else replace(model, latent=latent)
+        model = sized(model, size_search.size) if size_search else replace(model, latent=latent)
         run = replace(run, agent=replace(run.agent, model=model))
     notes = [note for session in sessions for note in session.notes]
     callbacks = [KeepNotes(notes, size_search)] if notes or size_search else []
@@ -223,23 +224,23 @@ def unlike_counts(recording: Recording, noise: str, settings: dict[str, Any]) ->
 @dataclass(frozen=True)
 class LatentSearch:
     """Sizes tried, the mean R² of each, its standard error, and the size taken; gradient steps of
-    each trial and the pieces it was judged by."""
+    each trial and the held-out pieces it was judged by."""
 
     tried: tuple[int, ...]
     r2: tuple[float, ...]
     error: tuple[float, ...]
-    chosen: int
+    size: int
     steps: int
-    pieces: int
+    held_out: int
 
     @property
     def sentence(self) -> str:
         best = int(np.argmax(self.r2))
         return (
-            f"a hidden state of {self.chosen} {'numbers' if self.chosen > 1 else 'number'}: the "
+            f"a hidden state of {self.size} {'numbers' if self.size > 1 else 'number'}: the "
             f"least within one standard error of the best R², {self.r2[best]:.3f} ± "
             f"{self.error[best]:.3f} with {self.tried[best]} "
-            f"({self.pieces} pieces held back from {self.steps:,} gradient steps each)"
+            f"({self.held_out} pieces held back from {self.steps:,} gradient steps each)"
         )
 
 
@@ -293,8 +294,8 @@ def search(run: Run, recording: Recording, quiet: bool = False) -> LatentSearch:
                 file=sys.stderr,
                 flush=True,
             )
-    chosen = tried[smallest_within(means, errors)]
-    return LatentSearch(tried, tuple(means), tuple(errors), chosen, steps, len(y))
+    size = tried[smallest_within(means, errors)]
+    return LatentSearch(tried, tuple(means), tuple(errors), size, steps, len(y))
 
 
 def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -> np.ndarray:
@@ -335,7 +336,12 @@ class KeepNotes(Callback):
     """Writes the notes about a recording into the run's folder, as soon as there is one."""
 
     def __init__(self, notes: Sequence[str], search: LatentSearch | None) -> None:
-        self.content = {"notes": list(notes), "latent": asdict(search) if search else None}
+        latent = (
+            {SAVED.get(name, name): value for name, value in vars(search).items()}
+            if search
+            else None
+        )
+        self.content = {"notes": list(notes), "latent": latent}
 
     def on_start(self, training: Any) -> None:
         replace_file(Path(training.path) / NOTES_FILE, json.dumps(self.content, indent=1).encode())

@@ -266,8 +266,8 @@ def search_chart(search: LatentSearch) -> Chart:
     line = Line(
         "R² on pieces held back ± its error", search.tried, r2, (r2 - error, r2 + error), 0, "dots"
     )
-    best = r2[search.tried.index(search.chosen)] if search.chosen in search.tried else r2.max()
-    mark = Line("taken", [search.chosen], np.array([best]), None, 3, "dots")
+    best = r2[search.tried.index(search.size)] if search.size in search.tried else r2.max()
+    mark = Line("taken", [search.size], np.array([best]), None, 3, "dots")
     axis = "numbers of the hidden state"
     return Chart("R² over the size of the state", [line, mark], axis, small=True)
 

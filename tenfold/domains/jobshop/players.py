@@ -30,7 +30,7 @@ from tenfold.domains.jobshop.rules import (
     views,
 )
 from tenfold.domains.jobshop.schedule import Schedule, orders_of_starts, starts_of_schedule
-from tenfold.envs.arguments import as_whole, shown
+from tenfold.envs.arguments import as_whole, shorten
 
 Player = Callable[[Sequence[Instance], int, int], list[list[np.ndarray]]]
 
@@ -44,11 +44,12 @@ def require_draws(instances: Any, samples: Any, seed: Any) -> None:
     count = as_whole(samples)
     if count is None or count < 0:
         raise UserError(
-            f"samples must be a whole number from 0 (its best guess) on, and not {shown(samples)}."
+            f"samples must be a whole number from 0 (its best guess) on, and not "
+            f"{shorten(samples)}."
         )
     first = as_whole(seed)
     if first is None or first < 0:
-        raise UserError(f"seed must be a whole number from 0 on, and not {shown(seed)}.")
+        raise UserError(f"seed must be a whole number from 0 on, and not {shorten(seed)}.")
 
 
 # dispatching rules

@@ -11,7 +11,7 @@ import numpy as np
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.jobshop.formats import WRITERS, SourceText, parse
 from tenfold.domains.jobshop.instances import Instance
-from tenfold.envs.arguments import as_whole, shown
+from tenfold.envs.arguments import as_whole, shorten
 from tenfold.runs.storage import replace_file
 
 LONGEST_FILE = 50_000_000  # characters
@@ -111,7 +111,7 @@ def instance_of_arguments(
         best = as_whole(optimum)
         if best is None:
             raise EnvironmentFault(
-                f"{shop.name}: optimum must be a whole number, and not {shown(optimum)}."
+                f"{shop.name}: optimum must be a whole number, and not {shorten(optimum)}."
             )
         return with_bounds(shop, (best, best))
     if bounds is None:
@@ -125,7 +125,7 @@ def instance_of_arguments(
     if len(limits) != 2 or None in limits:
         raise EnvironmentFault(
             f"{shop.name}: bounds must be a lower bound and the best makespan known, for example "
-            f"645..665, and not {shown(bounds)}."
+            f"645..665, and not {shorten(bounds)}."
         )
     return with_bounds(shop, (int(limits[0] or 0), int(limits[1] or 0)))
 

@@ -130,7 +130,7 @@ class ParallelWorlds(Worlds):
         lane = self.lane_of(w, agent)
         if agent not in observations:
             raise EnvironmentFault(
-                f"{self.place(lane)}: there is no observation for {agent}, which is there."
+                f"{self.location(lane)}: there is no observation for {agent}, which is there."
             )
         obs = observations[agent]
         if self.layout.direct:
@@ -144,9 +144,9 @@ class ParallelWorlds(Worlds):
                     self.refuse_late_mask(lane)
                 self.unread_mask = True
         else:
-            refuse_undeclared(obs, self.envs[w].observation_space(agent), self.place(lane))
+            refuse_undeclared(obs, self.envs[w].observation_space(agent), self.location(lane))
             mask = self.mask_given(self.masks, lane, obs, infos.get(agent) or {})
-            who = f"{self.place(lane)}: {agent}"
+            who = f"{self.location(lane)}: {agent}"
             self.note_mask(lane, mask, self.masks.actions.options, who)
 
     def lane_of(self, w: int, agent: str) -> int:
@@ -202,8 +202,8 @@ class ParallelWorlds(Worlds):
             lane = self.lane_of(w, agent)
             if agent not in rewards or agent not in terminations or agent not in truncations:
                 raise EnvironmentFault(
-                    f"{self.place(lane)}: {agent} acted, and the step says nothing of its reward "
-                    "or its end."
+                    f"{self.location(lane)}: {agent} acted, and the step says nothing of its "
+                    "reward or its end."
                 )
             self.skipped[lane] = False
             self.reward[lane] = reward = float(rewards[agent])
@@ -223,7 +223,7 @@ class ParallelWorlds(Worlds):
                 self.alive[w].append(agent)
             else:
                 raise EnvironmentFault(
-                    f"{self.place(lane)}: {agent} is gone, neither terminated nor truncated."
+                    f"{self.location(lane)}: {agent} is gone, neither terminated nor truncated."
                 )
         for agent in env.agents:  # agents that appear now act from the next step on
             if agent not in acting:
@@ -256,7 +256,7 @@ class ParallelWorlds(Worlds):
             require_possible(
                 actions.reshape(-1, *actions.shape[2:]),
                 self.envs[w].action_space(self.names[0]),
-                self.place(w),
+                self.location(w),
             )
             self.actions[w, :steps] = actions
             for _ in range(steps):

@@ -26,7 +26,7 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
-from tenfold.domains.treasure.rules import AGENT, EMPTY, FIRST, WALL, Kind, Rules
+from tenfold.domains.treasure.rules import AGENT, EMPTY, FIRST, WALL, CellKind, Rules
 
 MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]])  # up, down, left, right
 RADIUS, TURNS, SHUFFLED = range(3)  # columns of the rules' whole numbers
@@ -287,7 +287,7 @@ def step_reference(rules: Rules, *state_and_action: np.ndarray) -> tuple[np.ndar
 def random_worlds(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Worlds in the middle of an epoch and at its last turn: crowded, empty, odd shapes, inner
     walls, both orders."""
-    gem, bone = Kind("gem", 10, 2.0), Kind("bone", -10, 0.5)
+    gem, bone = CellKind("gem", 10, 2.0), CellKind("bone", -10, 0.5)
     for rules, worlds in (
         (Rules(), 2),
         (Rules(10, 10, kinds=(gem,), spawn=0.02, agents=5, turns=50), 5),

@@ -91,7 +91,7 @@ class TreasureWorlds(Worlds):
         if ended < 0:
             lane = -1 - ended
             raise EnvironmentFault(
-                f"{self.place(lane, later=1)}: {self.action[lane]} is no action; they are "
+                f"{self.location(lane, later=1)}: {self.action[lane]} is no action; they are "
                 f"{', '.join(f'{i} {what}' for i, what in enumerate(ACTIONS))}."
             )
         if ended:

@@ -28,7 +28,7 @@ def require_number(what: str, value: object) -> None:
 
 
 @dataclass(frozen=True)
-class Kind:
+class CellKind:
     """A kind of treasure: its value, its share among the treasures, and its colour."""
 
     name: str
@@ -46,9 +46,9 @@ class Kind:
             require_number(f"{self.name}'s {name}", getattr(self, name))
 
 
-GEM = Kind("gem", 10, colour=(46, 134, 222))
-FOOD = Kind("food", 5, colour=(39, 174, 96))
-BONE = Kind("bone", -10, colour=(192, 57, 43))
+GEM = CellKind("gem", 10, colour=(46, 134, 222))
+FOOD = CellKind("food", 5, colour=(39, 174, 96))
+BONE = CellKind("bone", -10, colour=(192, 57, 43))
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Rules:
 
     height: int = 21
     width: int = 21
-    kinds: tuple[Kind, ...] = (GEM, FOOD, BONE)
+    kinds: tuple[CellKind, ...] = (GEM, FOOD, BONE)
     spawn: float = 0.005
     agents: int = 2
     turns: int = 100
@@ -90,11 +90,11 @@ class Rules:
                 f"A gridworld's order = {self.order} cannot be: it is fixed or shuffled."
             )
         require_number("A gridworld's bump", self.bump)
-        if not all(isinstance(k, Kind) for k in self.kinds) or len(
+        if not all(isinstance(k, CellKind) for k in self.kinds) or len(
             {k.name for k in self.kinds}
         ) < len(self.kinds):
             raise EnvironmentFault(
-                "A gridworld's kinds are Kind objects, none with the name of another: see "
+                "A gridworld's kinds are CellKind objects, none with the name of another: see "
                 f"{self.kinds}."
             )
         if (

@@ -52,7 +52,7 @@ def test_auto_tries_all_sizes_shows_them_and_trains_with_the_chosen_one(
     assert all(f"latent {d} of 1 … 4: R² " in said for d in range(1, 5))
     _, found = kept_notes(result.path)
     assert found is not None and found.tried == (1, 2, 3, 4) and found.steps == 5
-    assert result.run.agent.model.latent == found.chosen  # type: ignore[union-attr]
+    assert result.run.agent.model.latent == found.size  # type: ignore[union-attr]
     assert found.sentence in said
     page = (result.path / "report.html").read_text()
     assert "over the size of the state" in page and "least within one standard error" in page
@@ -133,4 +133,4 @@ def test_auto_finds_two_numbers_behind_twenty_channels_of_a_limit_cycle(tmp_path
     settings = {"steps": 1000, "eval_every": 0}
     ten.fit(tmp_path / "cycle.npz", tmp_path / "run", latent="auto", settings=settings)
     found = kept_notes(tmp_path / "run")[1]
-    assert found is not None and found.chosen == 2
+    assert found is not None and found.size == 2

@@ -20,7 +20,7 @@ from tenfold.domains.treasure.rules import (
     FOOD,
     GEM,
     WALL,
-    Kind,
+    CellKind,
     Rules,
     picture,
     picture_text,
@@ -125,7 +125,7 @@ def test_outside_of_the_grid_everything_is_wall(radius: int) -> None:
 def test_every_empty_cell_becomes_a_treasure_with_the_given_probability_and_kinds_come_by_their_shares() -> (
     None
 ):
-    kinds = (Kind("often", 1, 3.0), Kind("seldom", 1, 1.0))
+    kinds = (CellKind("often", 1, 3.0), CellKind("seldom", 1, 1.0))
     rules = Rules(12, 12, kinds=kinds, spawn=0.1, agents=1, turns=10)
     worlds = TreasureWorlds("shares", 500, 0, rules=rules)
     inside = worlds.boards[:, 2:-2, 2:-2]  # the first round: 99 empty cells in 500 worlds
@@ -177,7 +177,7 @@ def test_the_end_of_an_epoch_is_a_truncation_with_its_last_windows_kept() -> Non
         )
         assert set(truncated.values()) == {turn == 2} and set(terminated.values()) == {False}
     assert [(e.env, e.length) for e in worlds.finished] == [(0, 3), (1, 3)]
-    assert worlds.finished[1].each == tuple(total[1::2]) and worlds.finished[
+    assert worlds.finished[1].agent_returns == tuple(total[1::2]) and worlds.finished[
         1
     ].ret == pytest.approx(total[1::2].mean())
     assert worlds.episode.tolist() == [1, 1] and not worlds.ret.any() and alone.agents == []
@@ -243,20 +243,20 @@ def test_rules_by_name_and_their_errors() -> None:
     with pytest.raises(EnvironmentFault, match="a wall outside"):
         Rules(5, 5, walls=((5, 1),))
     with pytest.raises(EnvironmentFault, match="shares"):
-        Rules(kinds=(Kind("none", 1, 0.0),))
+        Rules(kinds=(CellKind("none", 1, 0.0),))
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: Rules(bump=float("nan")), "bump = nan cannot be: it is a finite number"),
-        (lambda: Kind("gem", float("inf")), "gem's value = inf"),
-        (lambda: Kind("gem", "ten"), "gem's value = 'ten'"),
-        (lambda: Kind("gem", 1, float("nan")), "gem's share = nan"),  # type: ignore[arg-type]
-        (lambda: Kind("", 1), "begins with a letter"),
-        (lambda: Kind("3", 1), "begins with a letter"),
-        (lambda: Kind("a+b", 1), "has no \\+"),
-        (lambda: Rules(kinds=("gem",)), "kinds are Kind objects"),
+        (lambda: CellKind("gem", float("inf")), "gem's value = inf"),
+        (lambda: CellKind("gem", "ten"), "gem's value = 'ten'"),
+        (lambda: CellKind("gem", 1, float("nan")), "gem's share = nan"),  # type: ignore[arg-type]
+        (lambda: CellKind("", 1), "begins with a letter"),
+        (lambda: CellKind("3", 1), "begins with a letter"),
+        (lambda: CellKind("a+b", 1), "has no \\+"),
+        (lambda: Rules(kinds=("gem",)), "kinds are CellKind objects"),
         (lambda: Rules(kinds=(GEM, GEM)), "none with the name of another"),  # type: ignore[arg-type]
         (lambda: Rules(walls=((1, 2, 3),)), "pairs of whole numbers"),
         (lambda: Rules(walls=((1.5, 2),)), "pairs of whole numbers"),  # type: ignore[arg-type]
