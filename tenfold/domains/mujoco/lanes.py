@@ -49,6 +49,7 @@ RANGES = {
 }
 # arguments that change what is stepped, and not numbers alone
 OTHER_ARGUMENTS = ("xml_file", "main_body", "default_camera_config")
+MOST_STEPS = 100_000  # of an episode, whose actions are kept
 FUNCTIONS = ("mj_step", "mj_rnePostConstraint", "mj_resetData", "mj_forward")
 
 open_lanes = opener_at(FIELDS)
@@ -146,8 +147,11 @@ def why_not(name: str, env: gym.Env[Any, Any]) -> str:
         if not isinstance(wrapper, gym.wrappers.TimeLimit):
             return f"it is wrapped in {type(wrapper).__name__}"
         wrapper = wrapper.env
-    if len(limits_of(env)) != 1:
+    limits = limits_of(env)
+    if len(limits) != 1:
         return "its episodes have no limit of steps, or several"
+    if (limits[0]._max_episode_steps or 0) > MOST_STEPS:
+        return f"its episodes may be longer than {MOST_STEPS:,} steps, which a resume would repeat"
     return ""
 
 
@@ -231,7 +235,10 @@ class MujocoEnvironments(Environments):
         )
         threads = team_threads(num_envs)
         self.team, self.functions = team_for(threads), lane_functions()
-        self.form = f"{num_envs} compiled over MuJoCo, on {threads} thread{'s' * (threads > 1)}"
+        many, more = "s" * (num_envs > 1), "s" * (threads > 1)
+        self.form = (
+            f"{num_envs} environment{many} in compiled code over MuJoCo, on {threads} thread{more}"
+        )
         self.for_all("reset")
 
     def for_all(self, function: str) -> None:
