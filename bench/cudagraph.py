@@ -21,8 +21,8 @@ from tenfold.config.run import Run
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import Lanes
+from tenfold.engines.plain import OffPolicyEngine
+from tenfold.envs.adapter import EnvViews
 from tenfold.memory.replay import Replay
 from tenfold.training.learners import make_learner
 
@@ -48,7 +48,7 @@ def images(kind: Any, batch: int, precision: str) -> Any:
         seen[number % 2, 0, number % 84] = rng.integers(0, 256, 84, np.uint8)
         ends = no | (number % 200 == 199)
         replay.add(rng.integers(0, 6, 1), rng.normal(size=1), no, ends, no, *[seen[number % 2]] * 2)
-    engine = kind(agent, replay, Lanes.showing(seen[0]))
+    engine = kind(agent, replay, EnvViews.showing(seen[0]))
     engine.look(np.repeat(seen[0][:, None], 4, 1))
     engine.prepare(Run.of({"precision": precision}))
     return engine

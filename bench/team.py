@@ -20,7 +20,7 @@ from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, set_threads
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.memory.replay_rows import FINAL, PENDING, STEP
 

@@ -1,7 +1,8 @@
 """What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
 to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +37,10 @@ class ActorCriticAgent(FlatAgent):
     # what an update draws beside its batch, a row an item, and the purposes
     extra_noise: Mapping[str, Purpose] = MappingProxyType({})
     actor_parts: tuple[str, ...] = (ACTOR,)  # that the policy's loss is about
+    # where updates are recorded: a stream on which the critics' targets are computed, and waiting
+    # for it
+    aside: Callable[[int], Any] = nullcontext
+    join: Callable[[], Any] = nullcontext
 
     def __init__(
         self,
@@ -70,11 +75,11 @@ class ActorCriticAgent(FlatAgent):
         """Online, initialised, and target."""
         raise NotImplementedError
 
-    def sizes(self, said: int, values: int, critics: int = 2) -> Sizes:
+    def sizes(self, output: int, values: int, critics: int = 2) -> Sizes:
         layout = self.layout
         shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
         scale = 1.0 if self.norm else layout.scale
-        return Sizes(shape, said, self.actions.reals, values, critics, scale)
+        return Sizes(shape, output, self.actions.reals, values, critics, scale)
 
     @property
     def followed(self) -> slice:
@@ -98,7 +103,7 @@ class ActorCriticAgent(FlatAgent):
 
     # acting
 
-    def said(self, rows: np.ndarray) -> torch.Tensor:
+    def policy_output(self, rows: np.ndarray) -> torch.Tensor:
         """What the policy says of encoded rows."""
         with torch.no_grad():
             return self.online.said(self.to_net(torch.from_numpy(rows).to(self.device)))
@@ -110,7 +115,7 @@ class ActorCriticAgent(FlatAgent):
         if step < self.config.learning_starts:
             return self.random_actions(len(rows), rounds)
         draws = self.draws(len(rows), rounds * len(rows), self.spread(step))
-        return self.chosen_by(self.said(rows), *draws)
+        return self.sample_by(self.policy_output(rows), *draws)
 
     def random_actions(self, size: int, rounds: int) -> np.ndarray:
         many = size * max(self.actions.reals, 1)
@@ -132,29 +137,29 @@ class ActorCriticAgent(FlatAgent):
         fill_normal(self.keys[Purpose.NOISE_ACT], first * reals, noise)
         return u.reshape(size, -1), (np.float32(spread) * noise).reshape(size, -1)
 
-    def chosen_by(self, said: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
-        """`chosen`, by draws that are here."""
+    def sample_by(self, output: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
+        """`sample_action`, by draws that are here."""
         there = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
-        return self.chosen(said, *there).cpu().numpy()
+        return self.sample_action(output, *there).cpu().numpy()
 
-    def chosen(
-        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    def sample_action(
+        self, output: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
     ) -> torch.Tensor:
         """Actions drawn from the policy by given numbers."""
         raise NotImplementedError
 
-    def best(self, said: torch.Tensor) -> torch.Tensor:
+    def greedy_action(self, output: torch.Tensor) -> torch.Tensor:
         """Actions without exploration."""
         raise NotImplementedError
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Actions without exploration for encoded rows, in the environment's own numbers."""
-        return self.actions.for_env(self.best(self.allowed(rows, mask)).cpu().numpy())
+        return self.actions.for_env(self.greedy_action(self.allowed(rows, mask)).cpu().numpy())
 
     def sampled(self, rows: np.ndarray, mask: np.ndarray | None, first: int) -> np.ndarray:
         """Actions drawn from the policy, by the agent's draws from row number `first` on."""
         draws = self.draws(len(rows), first)
-        return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
+        return self.actions.for_env(self.sample_by(self.allowed(rows, mask), *draws))
 
     def sampled_by_step(
         self, rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
@@ -163,14 +168,14 @@ class ActorCriticAgent(FlatAgent):
         alone, one pass for all."""
         each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
         draws = (np.concatenate(part) for part in zip(*each, strict=True))
-        return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
+        return self.actions.for_env(self.sample_by(self.allowed(rows, mask), *draws))
 
     def allowed(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
         """What the policy says of encoded rows; masked options are out of the question."""
-        said = self.said(rows)
+        output = self.policy_output(rows)
         if mask is None:
-            return said
-        return torch.where(torch.from_numpy(mask).to(self.device), said, -torch.inf)
+            return output
+        return torch.where(torch.from_numpy(mask).to(self.device), output, -torch.inf)
 
     def policy(self, how: str) -> Policy:
         """For evaluations: greedy or sampled."""
@@ -229,17 +234,12 @@ class ActorCriticAgent(FlatAgent):
         """How far the target networks move towards the online ones after update `number`."""
         return self.config.tau
 
-    def draw_for(self, items: int) -> Tensors:
-        """Normal numbers for the next update's batch."""
-        reals, found = self.actions.reals, {}
-        for name, purpose in self.extra_noise.items():
-            size = items * reals
-            noise = np.empty(size, np.float32)
-            fill_normal(self.keys[purpose], self.updates * size, noise)
-            found[name] = torch.from_numpy(noise).view(items, reals)
-        return found
+    def update_draws(self, items: int) -> dict[str, Any]:
+        """Normal numbers, one row an item."""
+        shape = items, self.actions.reals
+        return {name: (purpose, fill_normal, shape) for name, purpose in self.extra_noise.items()}
 
-    def wanted(self, batch: Tensors) -> torch.Tensor:
+    def td_target(self, batch: Tensors) -> torch.Tensor:
         """What the critics' values of the stored actions should be [B]."""
         raise NotImplementedError
 
@@ -249,22 +249,24 @@ class ActorCriticAgent(FlatAgent):
 
     def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(loss, every item's TD error, mean of the critics' values)."""
-        with torch.no_grad():
-            wanted = self.wanted(batch)
-        return self.errors_of(batch, self.values(batch), wanted)
+        with torch.no_grad(), self.aside(0):
+            target = self.td_target(batch)
+        values = self.values(batch)
+        self.join()
+        return self.td_loss(batch, values, target)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         """(loss of the parts `actor_parts`, what else there is to say of it)."""
         raise NotImplementedError
 
-    def errors_of(
-        self, batch: Tensors, values: torch.Tensor, wanted: torch.Tensor
+    def td_loss(
+        self, batch: Tensors, values: torch.Tensor, target: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The critics' loss, ½ Σ_i mean(w·(Q_i − y)²), for their values [critics, B] and what those
         should be [B]. A priority is the mean of |Q_i − y| over the critics."""
-        apart = values - wanted
-        loss = 0.5 * (batch["weight"] * apart.square()).mean(-1).sum()
-        return loss, apart.detach().abs().mean(0), values.detach().mean()
+        td_error = values - target
+        loss = 0.5 * (batch["weight"] * td_error.square()).mean(-1).sum()
+        return loss, td_error.detach().abs().mean(0), values.detach().mean()
 
     # state
 

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from tenfold.core.random import Purpose, key
 from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]
+Fill = Callable[[Any, int, np.ndarray], np.ndarray]  # stream, address of the first, numbers
 
 ACT = (
     "agent.act(obs) gives the greedy action itself, for one observation or a batch of them, with "
@@ -31,10 +32,12 @@ OTHERS = {
 }
 
 
-class FlatAgent(OtherWords):
+class FlatAgent:
     """A subclass makes the network `online`, says how it acts and what its loss is."""
 
     other_words = OTHERS
+    if not TYPE_CHECKING:  # a checker would find every name
+        __getattr__ = OtherWords.__getattr__
     reads_masks, member, members = False, 0, 1
     masked = False  # whether the environment that it learns in offers masks
     sampled_rows = 0  # that `act` has drawn actions for, which address its draws
@@ -106,6 +109,22 @@ class FlatAgent(OtherWords):
         if not single:
             return actions
         return actions[0] if self.actions.reals else int(actions[0])
+
+    # learning
+
+    def update_draws(self, items: int) -> dict[str, tuple[Purpose, Fill, tuple[int, ...]]]:
+        """What an update draws besides its batch of `items`, by name: for which purpose, how, and
+        in which shape."""
+        return {}
+
+    def draw_for(self, items: int) -> Tensors:
+        """The draws of the next update."""
+        drawn = {}
+        for name, (purpose, fill, shape) in self.update_draws(items).items():
+            numbers = np.empty(shape, np.float32)
+            fill(self.keys[purpose], self.updates * numbers.size, numbers.reshape(-1))
+            drawn[name] = torch.from_numpy(numbers)
+        return drawn
 
     # running statistics of observations
 

@@ -18,7 +18,7 @@ from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, draw_bits, fill_uniform, key
 from tenfold.core.spaces import bounded_actions, discrete_actions
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import ADAM_EPS, adam
@@ -36,6 +36,8 @@ def actions_of(space: Any, env: str, name: str) -> Any:
 
 class CustomOffPolicyAgent(FlatAgent):
     """The user's networks, how they act, Adam's moments and counts."""
+
+    metric_names = ()
 
     def __init__(self, own: OffPolicy, run: "Run", spec: EnvSpec) -> None:
         self.config: Any = run.agent
@@ -193,7 +195,6 @@ class CustomUpdates(OffPolicyEngine):
     agent: CustomOffPolicyAgent
 
     def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
-        agent.metric_names, agent.draw_for = (), lambda items: {}
         super().__init__(agent, replay, envs)
         self.totals: Tensors = {}  # of the numbers that updates returned
 

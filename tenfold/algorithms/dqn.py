@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
-from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard, Implicit
+from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard
 from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
@@ -245,23 +245,14 @@ class DQNAgent(FlatAgent):
         fill_normal(self.keys[purpose], count * self.noise.size, self.noise)
         return torch.tensor(self.noise, device=self.device)
 
-    def draw_for(self, items: int) -> Tensors:
-        """The fractions for the next update's batch, one row an item, to lie beside it; none unless
-        quantiles are implicit."""
-        how = self.config.distribution
-        if not isinstance(how, Implicit):
+    def update_draws(self, items: int) -> dict[str, Any]:
+        """The fractions that implicit quantiles are asked at, one row an item."""
+        if not (how := self.config.implicit):
             return {}
-        drawn = {}
-        for name, purpose, count in (
-            ("fractions", Purpose.FRACTION, how.samples),
-            ("next_fractions", Purpose.NEXT_FRACTION, how.target_samples),
-        ):
-            size = items * count
-            numbers = fill_uniform(
-                self.keys[purpose], self.updates * size, np.empty(size, np.float32)
-            )
-            drawn[name] = torch.from_numpy(numbers).view(items, count)
-        return drawn
+        return {
+            "fractions": (Purpose.FRACTION, fill_uniform, (items, how.samples)),
+            "next_fractions": (Purpose.NEXT_FRACTION, fill_uniform, (items, how.target_samples)),
+        }
 
     # learning
 

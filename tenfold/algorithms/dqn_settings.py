@@ -204,7 +204,7 @@ class QLearning(OffPolicyAlgorithm):
     engines = engine_table(
         fused="tenfold.algorithms.kernels.dqn:FusedDQN",
         compiled="tenfold.engines.compiled:CompiledOffPolicy",
-        plain="tenfold.engines.off_policy:OffPolicyEngine",
+        plain="tenfold.engines.plain:OffPolicyEngine",
         cudagraph="tenfold.algorithms.kernels.dqn_cudagraph:GraphDQN",
         resident="tenfold.algorithms.kernels.dqn_resident:ResidentDQN",
     )

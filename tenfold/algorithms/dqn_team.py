@@ -23,9 +23,8 @@ from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock, require_memory
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import fitted_sums, split_lanes
-from tenfold.envs.adapter import Environments
+from tenfold.engines.plain import OffPolicyEngine, fitted_sums
+from tenfold.envs.adapter import Environments, EnvViews
 from tenfold.memory.replay import Replay, ReplayBatch, replay_bytes
 
 
@@ -244,9 +243,10 @@ class Apart:
         self, team: Team, replay: TeamReplay, envs: Any, kind: type[OffPolicyEngine]
     ) -> None:
         self.agent, self.replay = team, replay
-        lanes = split_lanes(envs, team.members)
-        parts = zip(team.agents, replay.each, lanes, strict=True)
-        self.engines = [kind(*part) for part in parts]
+        arrays = [getattr(envs, name) for name in EnvViews._fields]
+        split = [np.split(array, team.members) for array in arrays if array is not None]
+        views: list[Any] = [EnvViews(*per_agent) for per_agent in zip(*split, strict=True)]
+        self.engines = [kind(*one) for one in zip(team.agents, replay.each, views, strict=True)]
 
     def warm_up(self) -> None:
         self.engines[0].warm_up()

@@ -18,9 +18,8 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
 from tenfold.core.spaces import DiscreteActions
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import Lanes
-from tenfold.envs.adapter import Environments
+from tenfold.engines.plain import OffPolicyEngine
+from tenfold.envs.adapter import Environments, EnvViews
 
 # multiplications of an agent's largest product up to which one call for all is faster
 STACKED_PRODUCTS = 30_000_000
@@ -143,7 +142,7 @@ def team_outcome(
     layout, rng = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0), np.random.default_rng(seed)
     team = Team(config, layout, DiscreteActions(4, 0), seed, members)
     obs = rng.normal(size=(members * worlds, 3)).astype(np.float32)
-    replay, lanes = TeamReplay(config, layout, worlds, seed, members), Lanes.showing(obs)
+    replay, lanes = TeamReplay(config, layout, worlds, seed, members), EnvViews.showing(obs)
     fill(replay, obs, 4, 30, rng)
     engine: Any = (
         OffPolicyEngine(team, replay, lanes)  # type: ignore[arg-type]

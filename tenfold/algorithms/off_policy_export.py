@@ -45,23 +45,23 @@ class GreedyPolicy(nn.Module):
     def forward(
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        said = self.online.said(self.agent.to_net(rows))
+        output = self.online.said(self.agent.to_net(rows))
         if mask is not None:
-            said = torch.where(mask, said, -torch.inf)
-        found = self.choose(said, *draws)
+            output = torch.where(mask, output, -torch.inf)
+        action = self.choose(output, *draws)
         if not self.agent.actions.reals:
-            return found[:, None], said[:, :0]
-        share, low, high = (found.double() + 1) / 2, self.low, self.high
-        return said[:, :0].long(), low + share * (high - low)
+            return action[:, None], output[:, :0]
+        share, low, high = (action.double() + 1) / 2, self.low, self.high
+        return output[:, :0].long(), low + share * (high - low)
 
-    def choose(self, said: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
-        return self.agent.best(said)
+    def choose(self, output: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
+        return self.agent.greedy_action(output)
 
 
 class DrawnPolicy(GreedyPolicy):
     """Drawn by given numbers: a uniform one for a discrete action, normal ones for real numbers."""
 
-    def choose(self, said: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
-        none = said[:, :0]
+    def choose(self, output: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
+        none = output[:, :0]
         uniform, normal = (none if drawn is None else drawn for drawn in draws)
-        return self.agent.chosen(said, uniform, normal)
+        return self.agent.sample_action(output, uniform, normal)

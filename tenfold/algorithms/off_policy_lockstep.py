@@ -12,7 +12,7 @@ from tenfold.config.options import Prioritized, Uniform, value_at
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Lockstep, distance
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.qlearning import among
 
 CHANGED = ("count", "tree", "top", "draw")  # of the replay by an update; all else it only reads

@@ -46,8 +46,8 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
         self.engines = engine_table(
             fused=fused,
             compiled="tenfold.engines.compiled:CompiledOffPolicy",
-            plain="tenfold.engines.off_policy:OffPolicyEngine",
-            cudagraph="tenfold.engines.actor_critic_graph:ActorCriticGraph",
+            plain="tenfold.engines.plain:OffPolicyEngine",
+            cudagraph="tenfold.engines.replay_graph:ActorCriticGraph",
         )
 
     def actions(self, run: "Run", space: Any) -> Any:

@@ -162,7 +162,7 @@ class GraphPPO(Captured, PlainPPO):
     def update_on_device(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
         sent = self.sent.there[k]
-        [statistics] = self.descend_by([k])
+        [statistics] = self.gradient_of([k])
         self.finish_update(sent, statistics[None], self.shares)
         if self.agent.config.target_kl:
             self.far.add_(statistics[KL].double() / self.rollout.minibatches)

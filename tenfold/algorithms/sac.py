@@ -51,16 +51,16 @@ class SACAgent(ActorCriticAgent):
 
     # acting
 
-    def chosen(
-        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    def sample_action(
+        self, output: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
     ) -> torch.Tensor:
         if self.discrete:
-            return drawn_option(said, uniform)
-        mean, log_std = said.chunk(2, -1)
+            return drawn_option(output, uniform)
+        mean, log_std = output.chunk(2, -1)
         return (mean + log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD).exp() * normal).tanh()
 
-    def best(self, said: torch.Tensor) -> torch.Tensor:
-        return said.argmax(-1) if self.discrete else said[:, : self.actions.reals].tanh()
+    def greedy_action(self, output: torch.Tensor) -> torch.Tensor:
+        return output.argmax(-1) if self.discrete else output[:, : self.actions.reals].tanh()
 
     # learning
 
@@ -78,15 +78,15 @@ class SACAgent(ActorCriticAgent):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(E[min_i Q_i(s, a) − α·log π(a|s)] [B], the policy's entropy [B]): of real numbers both
         by the draw that `noise` makes, of discrete actions by their probabilities."""
-        said = self.online.said(obs)
+        output = self.online.said(obs)
         if noise is None:
-            return soft_value(said, critics(obs, None).amin(0), self.alpha)
-        mean, log_std = said.chunk(2, -1)
+            return soft_value(output, critics(obs, None).amin(0), self.alpha)
+        mean, log_std = output.chunk(2, -1)
         action, log_p = draw_squashed(mean, log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD), noise)
         least = critics(obs, action).amin(0).squeeze(-1)
         return least - self.alpha * log_p, -log_p
 
-    def wanted(self, batch: Tensors) -> torch.Tensor:
+    def td_target(self, batch: Tensors) -> torch.Tensor:
         """y = r + discount·(min_i Q'_i(s', a') − α·log π(a'|s'))."""
         next_obs, noise = self.to_net(batch["next_obs"]), batch.get("next_noise")
         soft, _ = self.soft_values(self.target, next_obs, noise)
@@ -95,8 +95,8 @@ class SACAgent(ActorCriticAgent):
     def values(self, batch: Tensors) -> torch.Tensor:
         if not self.discrete:
             return super().values(batch)
-        found = self.online(self.to_net(batch["obs"]), None)
-        return found.gather(-1, batch["action"].expand(len(found), -1)[..., None]).squeeze(-1)
+        values = self.online(self.to_net(batch["obs"]), None)
+        return values.gather(-1, batch["action"].expand(len(values), -1)[..., None]).squeeze(-1)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         """−E[Q − α·log π] for the policy, and for a learned temperature log α·(entropy − target):
@@ -113,5 +113,5 @@ class SACAgent(ActorCriticAgent):
 def drawn_option(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """The option [B] in whose share of the probabilities the uniform number [B, 1] falls."""
     share = logits.double().softmax(-1).cumsum(-1)
-    found = (share <= uniform * share[:, -1:]).sum(-1)
-    return found.clamp(max=logits.shape[-1] - 1)
+    option = (share <= uniform * share[:, -1:]).sum(-1)
+    return option.clamp(max=logits.shape[-1] - 1)

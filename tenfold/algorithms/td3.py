@@ -31,20 +31,20 @@ class TD3Agent(ActorCriticAgent):
     def spread(self, step: int) -> float:
         return value_at(self.config.noise, step)
 
-    def chosen(
-        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    def sample_action(
+        self, output: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
     ) -> torch.Tensor:
-        return (said.tanh() + normal).clamp(-1, 1)
+        return (output.tanh() + normal).clamp(-1, 1)
 
-    def best(self, said: torch.Tensor) -> torch.Tensor:
-        return said.tanh()
+    def greedy_action(self, output: torch.Tensor) -> torch.Tensor:
+        return output.tanh()
 
     def exploring(self, step: int) -> dict[str, float]:
         return {"noise": self.spread(step)}
 
     # learning
 
-    def wanted(self, batch: Tensors) -> torch.Tensor:
+    def td_target(self, batch: Tensors) -> torch.Tensor:
         """y = r + discount·min_i Q'_i(s', a'), a' = μ'(s') and some noise."""
         next_obs, limit = self.to_net(batch["next_obs"]), self.config.smoothing_clip
         noise = (self.config.smoothing * batch["next_noise"]).clamp(-limit, limit)

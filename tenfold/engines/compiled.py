@@ -17,8 +17,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tenfold.engines.choose import why_not_memory
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import AutogradEngine
+from tenfold.engines.plain import AutogradEngine, OffPolicyEngine
 from tenfold.ops.adam import BETA1, BETA2
 
 WORDS = "the update as one graph through torch.compile"

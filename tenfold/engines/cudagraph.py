@@ -1,10 +1,10 @@
 """The engine of any algorithm on a GPU whose updates are CUDA graphs: every kernel of an update is
 recorded once and launched again by one call, so that Python and the launches cost nothing.
 
-What is recorded reads and writes tensors that stay where they are (`memory.staging.Parcel`), and
-all that changes from update to update (rows, learning rate, the count that Adam corrects by, how
-far the target moves) is in them: nothing is recorded twice. On the CPU the same work is done anew
-each time, which is how it is tested.
+What is recorded reads and writes tensors that stay where they are (`memory.staging.StagingBuffer`),
+and all that changes from update to update (rows, learning rate, the count that Adam corrects by,
+how far the target moves) is in them: nothing is recorded twice. On the CPU the same work is done
+anew each time, which is how it is tested.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,6 @@ import torch
 
 from tenfold.core.capture import capturing
 from tenfold.core.errors import Obstacle
-from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import StagingBuffer
 from tenfold.nets.layers import products_instead
 from tenfold.ops.adam import adam_recorded, clip
@@ -57,19 +56,20 @@ class Graph:
             self.graph.replay()
 
 
-class Captured(AutogradEngine):
+class Captured:
     """Stands before a plain engine among the bases of a class, which says what an update is
     (`record`)."""
 
     words = "updates as CUDA graphs"
+    agent: Any
+    sums: torch.Tensor
     record: Callable[[], None]  # makes the graphs that a run begins with
-    # what an update is given -> (what is differentiated, the loss's derivatives by it or None, what
-    # there is to say of it)
+    # a minibatch -> (what is differentiated, the loss's derivatives by it or None, the results)
     differentiate: Callable[[Any], tuple[list[torch.Tensor], list[torch.Tensor] | None, Any]]
     sent: StagingBuffer  # what updates are given; a step of Adam counts itself there
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, agent: Any, memory: Any, envs: Any) -> None:
+        super().__init__(agent, memory, envs)  # type: ignore[call-arg]
         self.graphs: dict[Any, Graph] = {}
         self.learning = self.unchecked_agent()
         self.by_kernels, self.precision = has_kernels(self.agent.device), "fp32"
@@ -100,25 +100,25 @@ class Captured(AutogradEngine):
     def warm_up(self) -> None:
         self.record()
 
-    def replay_graph(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
-        """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
-        graph of this name, recorded when it is first asked for."""
-        self.graph(name, parcel, parcel.place, work, parts).replay()
-        parcel.gone()
+    def replay_graph(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
+        """What was written into the first `count` parts of a buffer goes to the GPU, and `work` is
+        done there: one graph of this name, recorded when it is first needed."""
+        self.graph(name, staging, staging.place, work, count).replay()
+        staging.gone()
 
-    def record_all(self, name: Any, parcel: StagingBuffer, work: Work, parts: int = 1) -> None:
-        """The same from each of the parcel's buffers, without a launch."""
-        for place in range(len(parcel.slots)):
-            self.graph(name, parcel, place, work, parts)
+    def record_all(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
+        """The same from each of the buffer's slots, without a launch."""
+        for slot in range(len(staging.slots)):
+            self.graph(name, staging, slot, work, count)
 
-    def graph(self, name: Any, parcel: StagingBuffer, place: int, work: Work, parts: int) -> Graph:
-        key = name, parts, place
+    def graph(self, name: Any, staging: StagingBuffer, slot: int, work: Work, count: int) -> Graph:
+        key = name, count, slot
         if key not in self.graphs:
-            way = parcel.ways[place][parts - 1]
+            way = staging.ways[slot][count - 1]
 
             def whole() -> None:
                 with products_instead(self.precision == "fp32"):
-                    parcel.upload(*way)
+                    staging.upload(*way)
                     work()
 
             if self.agent.device.type == "cuda" and self.pool is None:
@@ -159,38 +159,38 @@ class Captured(AutogradEngine):
         """Where the GPU writes what is read here."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.agent.device.type == "cuda")
 
-    def descend_by(self, parts: Iterable[Any]) -> list[Any]:
-        """The gradient of what `differentiate` is given of each part, into the flat buffer by one
-        copy, instead of an addition for each parameter; what there is to say of the parts."""
+    def gradient_of(self, minibatches: Iterable[Any]) -> list[Any]:
+        """The gradient by `differentiate`, into the flat buffer by one copy of each minibatch,
+        instead of an addition for each parameter; the minibatches' results."""
         online = self.agent.online
-        parameters, said, grad = list(online.parameters()), [], online.flat_grad
+        parameters, results, grad = list(online.parameters()), [], online.flat_grad
         lead = () if online.members is None else (online.members,)
-        for number, inputs in enumerate(parts):
-            outputs, slopes, told = self.differentiate(inputs)
-            found = torch.autograd.grad(outputs, parameters, slopes, allow_unused=True)
-            own = [
+        for number, inputs in enumerate(minibatches):
+            outputs, slopes, result = self.differentiate(inputs)
+            by_parameter = torch.autograd.grad(outputs, parameters, slopes, allow_unused=True)
+            rows = [
                 (torch.zeros_like(p) if g is None else g).reshape(*lead, -1)
-                for p, g in zip(parameters, found, strict=True)
+                for p, g in zip(parameters, by_parameter, strict=True)
             ]
             if number == 0 and grad.is_contiguous():
-                torch.cat(own, -1, out=grad)
+                torch.cat(rows, -1, out=grad)
             else:
-                (grad.add_ if number else grad.copy_)(torch.cat(own, -1))
-            said.append(told)
-        return said
+                (grad.add_ if number else grad.copy_)(torch.cat(rows, -1))
+            results.append(result)
+        return results
 
     @torch.no_grad()
     def finish_update(
         self,
         sent: dict[str, torch.Tensor],
-        told: torch.Tensor,
+        metrics: torch.Tensor,
         shares: torch.Tensor,
         partial: torch.Tensor | None = None,
     ) -> None:
         """Clipping, Adam, the target network and the statistics, by the gradient in the flat buffer
         or the sum of `partial` [..., parts, P]. `sent` has what changes: `lr`, the updates
-        `before`, and `tau`, where there is a target. Statistics are the columns of `told`, summed
-        and times `shares`, then the gradient's norm."""
+        `before`, and `tau`, where there is a target. Statistics are the columns of `metrics`,
+        summed and times `shares`, then the gradient's norm."""
         agent, online = self.agent, self.agent.online
         target, tau = getattr(agent, "target", None), sent.get("tau")
         limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
@@ -201,13 +201,13 @@ class Captured(AutogradEngine):
             moved = target.flat if target else None
             before, lr = sent["before"], sent["lr"]
             norms = learn_step(buffers, before, lr, tau, eps, limit, moved, partial)
-            add_metrics(self.sums, told, norms, shares)
+            add_metrics(self.sums, metrics, norms, shares)
             return
         norms = clip(buffers[1], limit)[1] if limit else buffers[1].norm(dim=-1, keepdim=True)
         adam_recorded(*buffers, sent["before"], sent["lr"], eps)
         if target:
             target.flat.lerp_(online.flat, tau)
-        means = [told.sum(0) * shares, norms.view(-1).mean(0, keepdim=True), norms.new_ones(1)]
+        means = [metrics.sum(0) * shares, norms.view(-1).mean(0, keepdim=True), norms.new_ones(1)]
         self.sums.add_(torch.cat(means))
 
 

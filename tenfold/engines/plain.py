@@ -1,13 +1,17 @@
-"""What the plain engines of all algorithms share: an update by eager autograd on an agent's flat
-buffers, and the means of what updates tell."""
+"""The plain engines: updates by eager autograd on an agent's flat buffers, and the means of their
+metrics. They are the reference that every other engine is held to (`engines.lockstep`)."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
+from tenfold.config.options import value_at
+from tenfold.core.system import Clock
+from tenfold.envs.adapter import Environments
+from tenfold.memory.replay import Replay
+from tenfold.memory.staging import Staging
 from tenfold.ops.adam import ADAM_EPS, adam, descend, polyak
 
 
@@ -26,7 +30,7 @@ class EagerOptimiser:
     with tensors in place of numbers, and new buffers in place of changed ones."""
 
     def __init__(self, agent: Any) -> None:
-        self.agent = agent
+        self.agent, self.network = agent, agent.online
 
     def begin(self, number: int, lr: float) -> None:
         """Before update `number`, counted from 1."""
@@ -54,11 +58,14 @@ class EagerOptimiser:
     ) -> list[torch.Tensor]:
         """A step for these parts of the networks, all others as they are; one in `every` updates
         makes it. Returns what `loss` gave."""
-        agent, number, eps = self.agent, self.number // every, self.agent.config.adam_eps
         value, *more = loss(batch)
-        for flat, grad, mean, square in gradients(value, agent, agent.online, parts):
-            adam(flat, grad, mean, square, number, self.lr, eps)
-        return [value.detach(), *(part.detach() for part in more)]
+        for buffers in gradients(value, self.agent, self.network, parts):
+            self.step(buffers, every)
+        return [value.detach(), *(result.detach() for result in more)]
+
+    def step(self, buffers: Any, every: int) -> None:
+        """A step of Adam on parameters, gradient and moments that one in `every` updates moves."""
+        adam(*buffers, self.number // every, self.lr, self.agent.config.adam_eps)
 
     def follow(self) -> None:
         """The target moves towards what was learned, by the share `tau`."""
@@ -152,35 +159,89 @@ def fitted_sums(saved: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return (saved.mean(0) if saved.ndim > len(shape) else saved).expand(*shape)
 
 
-NAMES = ("obs", "final_obs", "reward", "terminated", "truncated", "skipped")
+SAMPLED = ("obs", "action", "reward", "discount", "next_obs", "weight")
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """Views of an adapter's arrays, one row a lane."""
+class OffPolicyEngine(AutogradEngine):
+    """Eager autograd, on any network and any device: K due updates as one call, each from a batch
+    sampled after the previous one's priorities were written. What an update is, the agent says
+    (`update`)."""
 
-    obs: np.ndarray
-    final_obs: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    skipped: np.ndarray
-    mask: np.ndarray | None = None
-    final_mask: np.ndarray | None = None
+    def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
+        self.agent, self.replay, self.envs = agent, replay, envs
+        self.names = agent.metric_names
+        # what the network acts on, where it is not the environments' observations
+        self.seen: np.ndarray | None = None
+        # these tensors share the batch's memory: nothing is copied on the CPU
+        self.rows: dict[str, torch.Tensor] = {
+            name: torch.from_numpy(getattr(replay.batch, name)) for name in SAMPLED
+        }
+        if replay.batch.next_mask.shape[-1]:
+            self.rows["next_mask"] = torch.from_numpy(replay.batch.next_mask)
+        self.rows |= agent.draw_for(self.batch_items)
+        self.optimiser = EagerOptimiser(agent)
+        self.staging = Staging(agent.device)
+        # of the statistics, and the number of updates; they stay on the device until they are
+        # logged
+        self.sums = torch.zeros(len(self.names) + 1, device=agent.device)
 
     @property
-    def num_envs(self) -> int:
-        return len(self.obs)
+    def batch_items(self) -> int:
+        """Of a batch."""
+        return self.replay.batch.reward.shape[-1]
 
-    @classmethod
-    def showing(cls, obs: np.ndarray) -> Self:
-        """Lanes with these observations in which nothing has happened."""
-        no = np.zeros(len(obs), np.bool_)
-        return cls(obs, obs, np.zeros(len(obs)), no, no, no)
+    def look(self, seen: np.ndarray) -> None:
+        """Acts on these arrays from now on: the last frames instead of the environments'
+        observations."""
+        self.seen = seen
 
+    @property
+    def looked_at(self) -> np.ndarray:
+        """What the network acts on."""
+        return self.envs.obs if self.seen is None else self.seen
 
-def split_lanes(envs: Any, parts: int) -> list[Any]:
-    """The lanes of environments in equal parts, such as those of each agent of a world."""
-    names = NAMES if envs.mask is None else (*NAMES, "mask", "final_mask")
-    arrays = zip(*(np.split(getattr(envs, name), parts) for name in names), strict=True)
-    return [Lanes(*part) for part in arrays]
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments' current observations."""
+        masks = () if self.envs.mask is None else (self.envs.mask,)
+        return self.agent.explore(self.looked_at, step, rounds, *masks)
+
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        """`count` gradient updates at environment step `step`."""
+        clock.start()
+        for _ in range(count):
+            self.update_once(step, clock)
+
+    def update_once(self, step: int, clock: Clock) -> None:
+        self.finish(self.launch(step, clock))
+        clock.lap("update")
+
+    def launch(self, step: int, clock: Clock) -> torch.Tensor:
+        """An update, as far as nobody has to wait for the device; returns every item's TD error."""
+        agent, number = self.agent, self.agent.updates + 1
+        self.sample(step, clock)
+        inputs = agent.minibatches(self.rows, self.staging.send, self.whole_batches)
+        errors, metrics = self.update_from(inputs, number, value_at(agent.config.lr, step))
+        agent.updates = number
+        for row in metrics:
+            self.sums[: len(row)] += row
+        self.sums[-1] += 1
+        return errors
+
+    def update_from(
+        self, inputs: Iterable[tuple[Any, ...]], number: int, lr: float
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Update `number` by these minibatches, as the agent says: every item's TD error, and the
+        metrics."""
+        self.optimiser.begin(number, lr)
+        return self.agent.update(inputs, self.optimiser)
+
+    def sample(self, step: int, clock: Clock) -> None:
+        """The next batch, and what is drawn beside it."""
+        replay = self.replay
+        replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
+        self.rows |= self.agent.draw_for(self.batch_items)
+        clock.lap("sample")
+
+    def finish(self, errors: torch.Tensor) -> None:
+        if self.replay.priorities:
+            self.replay.prioritise(errors.cpu().numpy())

@@ -1,44 +1,57 @@
 """Updates from a replay memory as CUDA graphs: rows are drawn on the host by the plain engine's
-draws, their observations are found on the GPU, and up to eight updates are one launch."""
+draws, their observations are found on the GPU, and up to eight updates are one launch. Acting is
+one too."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
+from tenfold.config.options import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, Captured, Work, at_once
+from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.device_replay import DeviceReplay
 from tenfold.memory.replay import replay_bytes
 from tenfold.memory.staging import Shapes, StagingBuffer
+from tenfold.nets.actor_critic import Stacked
+from tenfold.ops.adam import adam_recorded
 
-DRAWN = ("action", "reward", "discount", "weight")
+COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn
 
 
 class ReplayGraph(Captured):
-    """Stands before a plain engine among the bases of a class, which says what is sent for an
-    update (`shapes`), drawn for some (`draw`), and what one is (`update_there`)."""
+    """Stands before a plain engine among the bases of a class, which says what a recorded update
+    is (`record_update`) and which numbers change from update to update (`numbers`)."""
 
     replay: Any
     envs: Any
-    shapes: Callable[[], Shapes]  # what is sent for an update
-    draw: Callable[[int, int], None]  # everything that the next updates need, into what is sent
-    update_there: Callable[[int], None]  # number k of those that were sent, as it is recorded
+    numbers: Callable[[int], dict[str, float]]  # of an update by its number, counted from 1
+    record_update: Callable[[int], None]  # number k of those that were sent
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
         super().__init__(agent, replay, envs)
+        self.agents = getattr(agent, "agents", [agent])
+        self.draws = self.update_draws()
         self.mirror = DeviceReplay(replay.each, agent.device)
-        parts = 1 if replay.priorities else MOST
-        self.sent = StagingBuffer(agent.device, self.shapes(), parts, depth=2)
+        count = 1 if replay.priorities else MOST
+        self.sent = StagingBuffer(agent.device, self.shapes(), count, depth=2)
         for slot in self.sent.arrays:
-            for part in slot:
-                part["weight"][...] = 1
+            for arrays in slot:
+                arrays["weight"][...] = 1
+        # what the draws of every agent are written to, by slot and update
+        self.outputs = [
+            [[self.outputs_of(arrays, m) for m in range(agent.members)] for arrays in slot]
+            for slot in self.sent.arrays
+        ]
         self.errors = self.host(*replay.batch.reward.shape)
 
     @classmethod
     def why_not(cls, agent: Any, run: Any = None) -> str:
-        if found := super().why_not(agent, run):
-            return found
+        if obstacle := super().why_not(agent, run):
+            return obstacle
         if agent.norm:
             return "observations are normalised, which is done on the CPU"
         if run is None or agent.device.type != "cuda":
@@ -53,17 +66,85 @@ class ReplayGraph(Captured):
             )
         return ""
 
+    # what goes to the GPU
+
+    def update_draws(self) -> dict[str, Any]:
+        """What an agent's update draws besides its rows, as `FlatAgent.update_draws` has it."""
+        return self.agent.update_draws(self.replay.batch.reward.shape[-1])
+
+    def lead(self, *shape: int) -> tuple[int, ...]:
+        """Agents of a world stand in front."""
+        return (self.agent.members, *shape) if self.agent.members > 1 else shape
+
+    def shapes(self) -> Shapes:
+        """What is sent for an update."""
+        batch, frames = self.replay.batch, self.replay.each[0].frames
+        items = batch.reward.shape[-1]
+        shapes: Shapes = {
+            "places": (self.lead(2, items, frames), np.int64),
+            "action": (batch.action.shape, batch.action.dtype),
+            **dict.fromkeys(COLUMNS[1:], (self.lead(items), np.float32)),
+            "before": (self.lead(), np.float32),
+            **dict.fromkeys(("lr", *self.numbers(1)), ((), np.float32)),
+        }
+        if batch.next_mask.shape[-1]:
+            shapes["next_mask"] = batch.next_mask.shape, np.bool_
+        return shapes | {
+            name: (self.lead(*shape), np.float32) for name, (*_, shape) in self.draws.items()
+        }
+
+    def outputs_of(self, arrays: dict[str, np.ndarray], member: int) -> tuple[Any, ...]:
+        """Of one agent: what `sample_indices` writes; the next masks, where there are any; what
+        else is drawn, with its purpose and how."""
+        of_agent = {
+            name: array[member] if self.agent.members > 1 else array
+            for name, array in arrays.items()
+            if array.ndim > 0
+        }
+        draws = [
+            (purpose, fill, of_agent[name].reshape(-1))
+            for name, (purpose, fill, _) in self.draws.items()
+        ]
+        return [of_agent[name] for name in ("places", *COLUMNS)], of_agent.get("next_mask"), draws
+
+    def draw(self, count: int, step: int) -> None:
+        """Everything that the next `count` updates need, into what is sent."""
+        replay, updates = self.replay, self.agent.updates
+        beta = value_at(replay.priorities.beta, step) if replay.priorities else 1.0
+        lr, slot = value_at(self.agent.config.lr, step), self.sent.open()
+        outputs = self.outputs[self.sent.place]
+        for k in range(count):
+            for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
+                rows, next_mask, draws = outputs[k][m]
+                memory.sample_indices(beta, m * self.mirror.rows, rows)
+                if next_mask is not None:
+                    memory.gather_masks(next_mask)
+                for purpose, fill, out in draws:
+                    fill(agent.keys[purpose], (updates + k) * out.size, out)
+            arrays = slot[k]
+            arrays["lr"][...], arrays["before"][...] = lr, updates + k
+            for name, number in self.numbers(updates + k + 1).items():
+                arrays[name][...] = number
+
+    def observations(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Observations and next observations of update number k of those that were sent."""
+        obs, next_obs = self.mirror.at(self.sent.there[k]["places"]).unbind(len(self.lead()))
+        shape = self.replay.batch.obs.shape
+        return obs.reshape(shape), next_obs.reshape(shape)
+
+    # learning
+
     def record_updates(self) -> None:
         """Those of a round, and how new rows follow."""
         settings, lanes = self.agent.config, len(self.envs.obs) // self.agent.members
         left = settings.updates * max(1, lanes // settings.every)
         while left:
             count = self.at_once(left)
-            self.record_all(self.called(), self.sent, self.updates(count), count)
+            self.record_all(self.update_name(), self.sent, self.updates(count), count)
             left -= count
         self.record_all("append", self.mirror.parcel, self.mirror.put)
 
-    def called(self) -> Any:
+    def update_name(self) -> Any:
         """The name of the next updates' graph; those that differ have names of their own."""
         return "update"
 
@@ -76,7 +157,7 @@ class ReplayGraph(Captured):
 
         def work() -> None:
             for k in range(count):
-                self.update_there(k)
+                self.record_update(k)
 
         return work
 
@@ -91,7 +172,7 @@ class ReplayGraph(Captured):
             now = self.at_once(count)
             self.draw(now, step)
             clock.lap("sample")
-            self.replay_graph(self.called(), self.sent, self.updates(now), now)
+            self.replay_graph(self.update_name(), self.sent, self.updates(now), now)
             self.agent.updates += now
             count -= now
             if self.replay.priorities:
@@ -100,5 +181,102 @@ class ReplayGraph(Captured):
             clock.lap("update")
 
     def load_state(self, state: Any) -> None:
-        super().load_state(state)
+        super().load_state(state)  # type: ignore[misc]
         self.mirror.forget()
+
+
+class RecordedOptimiser(EagerOptimiser):
+    """Steps on numbers that were sent, which a CUDA graph reads anew each time."""
+
+    def __init__(self, agent: Any, network: Any) -> None:
+        """`network`: what `agent` learns, on the same buffers."""
+        super().__init__(agent)
+        self.network, self.tau = network, agent.config.tau
+
+    def begin_recorded(self, sent: dict[str, torch.Tensor], policy_due: bool) -> None:
+        self.sent, self.policy_due = sent, policy_due
+        self.agent.online.flat_grad.zero_()
+
+    def step(self, buffers: Any, every: int) -> None:
+        before = self.sent["before" if every == 1 else "policy_before"]
+        # a step counts itself, and another part of the networks takes the same number
+        adam_recorded(*buffers, before.clone(), self.sent["lr"], self.agent.config.adam_eps)
+
+
+class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
+    """As the plain engine, for agents with a policy and critics: their own `update`, recorded.
+    Where the policy learns rarer than the critics, a graph for each place in that turn."""
+
+    def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
+        self.turn = 0  # updates since the policy last learned
+        super().__init__(agent, replay, envs)
+        self.recorder = RecordedOptimiser(agent, self.learning.online)
+        reals, lanes = agent.actions.reals, len(envs.obs)
+        shapes: Shapes = {
+            "rows": (envs.obs.shape, envs.obs.dtype),
+            "uniform": ((lanes, int(not reals)), np.float64),
+            "normal": ((lanes, reals), np.float32),
+        }
+        self.acting = StagingBuffer(agent.device, shapes, depth=1)
+        self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
+
+    def unchecked_agent(self) -> Any:
+        """The agent on the same buffers, its critics one product a layer, what the critics are
+        compared with beside them."""
+        agent = copy.copy(self.agent)
+        agent.online, agent.target = (
+            Stacked(network, agent.config.net) for network in (agent.online, agent.target)
+        )
+        agent.aside, agent.join = self.aside, self.join
+        return agent
+
+    def numbers(self, number: int) -> dict[str, float]:
+        return {"policy_before": number // self.agent.delay - 1}
+
+    def draw(self, count: int, step: int) -> None:
+        self.turn = self.agent.updates % self.agent.delay
+        super().draw(count, step)
+
+    # learning
+
+    def record(self) -> None:
+        """Updates of a round, and acting."""
+        for turn in range(self.agent.delay):
+            self.turn = turn
+            self.record_updates()
+        self.record_all("act", self.acting, self.record_acting)
+
+    def update_name(self) -> Any:
+        return "update" if self.agent.delay == 1 else ("update", self.turn)
+
+    def record_update(self, k: int) -> None:
+        sent, (obs, next_obs) = self.sent.there[k], self.observations(k)
+        self.recorder.begin_recorded(sent, (self.turn + k + 1) % self.agent.delay == 0)
+        batch = sent | {"obs": obs, "next_obs": next_obs}
+        errors, (metrics,) = self.learning.update([(batch,)], self.recorder)
+        self.sums[: len(metrics)].add_(metrics)
+        self.sums[-1:].add_(1)
+        if self.replay.priorities:
+            self.errors.copy_(errors, non_blocking=True)
+
+    # acting
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        agent, rows = self.agent, self.looked_at
+        if step < agent.config.learning_starts:
+            return agent.random_actions(len(rows), rounds)
+        (inputs,) = self.acting.open()
+        inputs["rows"][...] = rows
+        inputs["uniform"][...], inputs["normal"][...] = agent.draws(
+            len(rows), rounds * len(rows), agent.spread(step)
+        )
+        self.replay_graph("act", self.acting, self.record_acting)
+        self.wait()
+        return self.acted.numpy().copy()
+
+    @torch.no_grad()
+    def record_acting(self) -> None:
+        agent, inputs = self.agent, self.acting.there[0]
+        output = agent.online.said(agent.to_net(inputs["rows"]))
+        action = agent.sample_action(output, inputs["uniform"], inputs["normal"])
+        self.acted.copy_(action, non_blocking=True)

@@ -322,3 +322,26 @@ class Worlds(Environments):
             what,
             error,
         )
+
+
+class EnvViews(NamedTuple):
+    """Views of some environments' arrays."""
+
+    obs: np.ndarray
+    final_obs: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    skipped: np.ndarray
+    mask: np.ndarray | None = None
+    final_mask: np.ndarray | None = None
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.obs)
+
+    @classmethod
+    def showing(cls, obs: np.ndarray) -> "EnvViews":
+        """Of environments in which nothing has happened."""
+        no = np.zeros(len(obs), np.bool_)
+        return cls(obs, obs, np.zeros(len(obs)), no, no, no)

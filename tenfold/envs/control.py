@@ -39,7 +39,7 @@ def reset_all(kind, state, length, episode, streams, obs):
         observe(kind, state[i], obs[i])
 
 
-class Lanes(NamedTuple):
+class ControlState(NamedTuple):
     """What a step of all lanes reads and writes, but for the actions, which are whole numbers or
     real ones."""
 
@@ -57,7 +57,7 @@ class Lanes(NamedTuple):
     last: D2  # in its first rows [3] the episodes that ended: lane, return, length
 
 
-open_lanes = opener(Lanes)
+open_state = opener(ControlState)
 
 
 @kernel
@@ -69,7 +69,7 @@ def play_all(action, table):
     stops it at once, before it is reset: the result is then −1 − i, and the lanes after i have not
     moved.
     """
-    a = open_lanes(table)
+    a = open_state(table)
     kind, limit, ended = a.task[0], a.task[1], 0
     for i in range(len(a.state)):
         a.reward[i], a.terminated[i] = advance(kind, a.state[i], action[i])
@@ -189,7 +189,7 @@ def step_once(
     terminated, truncated = np.zeros((2, len(state)), np.bool_)
     reward, ret, last = np.zeros(len(state)), np.zeros(len(state)), np.zeros((len(state), 3))
     task, ends = np.array([kind.number, kind.limit]), (reward, terminated, truncated, ret, last)
-    lanes = Lanes(task, state, length, episode, streams, obs, final_obs, *ends)
+    lanes = ControlState(task, state, length, episode, streams, obs, final_obs, *ends)
     play_all(action, table_of(lanes))
     return obs, final_obs, reward, terminated, truncated, state, length, episode
 
@@ -204,7 +204,7 @@ class ControlEnvironments(StateEnvironments):
         self.last = np.zeros((num_envs, 3))
         self.action = np.zeros(num_envs, np.int64 if kind.actions else np.float64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = Lanes(
+        self.lanes = ControlState(
             np.array([kind.number, kind.limit]),
             self.states,
             self.length,

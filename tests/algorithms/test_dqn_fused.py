@@ -24,7 +24,7 @@ from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WEIGHT, WHOLE
 from tenfold.engines.lockstep import Mismatch
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.sampling import make_tree, put
 from tenfold.training.loop import resume, train
 

@@ -12,7 +12,7 @@ from tenfold.config.options import Net, value_at
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.memory.replay import Replay
 
 VECTOR = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0)

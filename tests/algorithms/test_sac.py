@@ -27,8 +27,7 @@ from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
 from tenfold.engines.lockstep import Mismatch
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import EagerOptimiser
+from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.ops.critics import soft_value
 from tenfold.ops.squashed import draw_squashed
@@ -311,7 +310,7 @@ def test_a_time_limit_is_bootstrapped_and_a_termination_is_not(name: str) -> Non
     soft, found = 5 + (2 * HALF_LOG_TAU if name == "sac" else 0), {}
     for _ in range(9):
         batch = vars(replay.sample()) | {"next_noise": np.zeros((BATCH, NUMBERS), np.float32)}
-        wanted = agent.wanted({name: torch.from_numpy(rows) for name, rows in batch.items()})
+        wanted = agent.td_target({name: torch.from_numpy(rows) for name, rows in batch.items()})
         found |= dict(zip(batch["row"].tolist(), wanted.tolist(), strict=True))
     # row 2 holds the final observation
     assert found == pytest.approx({0: 1 + 0.9, 1: 1.0, 3: 1 + 0.9 * soft}, abs=1e-5)
@@ -359,10 +358,10 @@ def test_noise_on_the_targets_action_is_clipped_and_so_is_the_action() -> None:
         "reward": torch.ones(3),
         "discount": torch.full((3,), 0.5),
     }
-    found = agent.wanted(rows | {"next_noise": noise})
+    found = agent.td_target(rows | {"next_noise": noise})
     assert found.tolist() == pytest.approx([1 - 0.25, 1 + 0.05, 1 + 0.25])
     agent.target.actor.layers[0].bias.data.fill_(30.0)  # tanh is 1
-    assert agent.wanted(rows | {"next_noise": noise})[2].item() == pytest.approx(1 + 0.5)
+    assert agent.td_target(rows | {"next_noise": noise})[2].item() == pytest.approx(1 + 0.5)
 
 
 class Careless(OffPolicyEngine):
@@ -452,7 +451,7 @@ def test_until_learning_starts_actions_are_uniform_and_then_the_policys() -> Non
     assert random.dtype == np.float32 and abs(random).max() <= 1
     assert np.histogram(random, 4, (-1, 1))[0].min() > 200
     drawn = agent.explore(rows, 100, 3)
-    mean, log_std = np.split(agent.said(rows).numpy(), 2, 1)
+    mean, log_std = np.split(agent.policy_output(rows).numpy(), 2, 1)
     raw = (np.arctanh(drawn.astype(np.float64)) - mean) / np.exp(log_std)
     assert abs(raw.mean(0)).max() < 0.15 and raw.std(0) == pytest.approx([1, 1], abs=0.1)
     assert not np.array_equal(drawn, agent.explore(rows, 100, 4))
@@ -466,7 +465,7 @@ def test_noise_of_td3_follows_its_schedule_and_stays_inside() -> None:
     rows = np.zeros((300, OBS), np.float32)
     wide, none = agent.explore(rows, 0, 1), agent.explore(rows, 100, 1)
     assert abs(wide).max() == 1 and (abs(wide) == 1).mean() > 0.3
-    assert np.allclose(none, np.tanh(agent.said(rows).numpy()))
+    assert np.allclose(none, np.tanh(agent.policy_output(rows).numpy()))
     assert agent.exploring(50) == {"noise": 1.0}
 
 
@@ -477,8 +476,8 @@ def test_discrete_actions_are_drawn_by_their_probabilities() -> None:
     agent = agent_of({"learning_starts": 0}, DiscreteActions(3, 5))
     rows = np.zeros((2000, OBS), np.float32)
     share = np.bincount(agent.explore(rows, 0, 0), minlength=3) / 2000
-    assert share == pytest.approx(agent.said(rows)[0].softmax(0).numpy(), abs=0.04)
-    assert agent.act(rows[0]) == 5 + int(agent.said(rows)[0].argmax())
+    assert share == pytest.approx(agent.policy_output(rows)[0].softmax(0).numpy(), abs=0.04)
+    assert agent.act(rows[0]) == 5 + int(agent.policy_output(rows)[0].argmax())
     assert set(agent.act(rows, sample=True).tolist()) == {5, 6, 7}
     assert agent.act(rows[:2], mask=[[True, False, False], [False, False, True]]).tolist() == [5, 7]
 

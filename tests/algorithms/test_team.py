@@ -19,7 +19,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.memory.replay_rows import FINAL, TRUNCATED
 
 IMPLICIT = {

@@ -31,7 +31,7 @@ from tenfold.engines.fused import (
     zeros,
 )
 from tenfold.engines.fused_engine import FusedActing, FusedRounds
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba

@@ -1,7 +1,6 @@
 """Examples by which the fused engine of Q-learning is held to the plain one."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import Lanes
+from tenfold.engines.plain import OffPolicyEngine
+from tenfold.envs.adapter import EnvViews
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
 
@@ -90,7 +89,7 @@ def with_memory(kind: type[OffPolicyEngine], options: dict[str, Any], seed: int)
     if options.get("masked"):
         actions = 4
         mask, final_mask = random_masks(2, actions, 2, rng)
-        envs = replace(Lanes.showing(envs.obs), mask=mask, final_mask=final_mask)
+        envs = EnvViews.showing(envs.obs)._replace(mask=mask, final_mask=final_mask)
     replay = Replay(config, layout, 2, seed, options=actions if options.get("masked") else 0)
     fill(replay, envs.obs, actions, 90, rng)
     agent = DQNAgent(config, layout, DiscreteActions(actions, 0), seed)

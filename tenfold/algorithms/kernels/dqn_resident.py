@@ -9,7 +9,7 @@ from typing import Any
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.kernels.dqn import why_not_compiled
 from tenfold.config.run import Run
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.engines.together import TogetherEngine, why_not_resident
 
 

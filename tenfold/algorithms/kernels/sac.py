@@ -50,7 +50,7 @@ from tenfold.engines.fused import (
     many_rounds,
     replay_round,
 )
-from tenfold.engines.off_policy import OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import polyak_numba

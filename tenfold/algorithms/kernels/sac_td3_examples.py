@@ -17,8 +17,8 @@ from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
-from tenfold.engines.off_policy import OffPolicyEngine
-from tenfold.engines.plain import Lanes
+from tenfold.engines.plain import OffPolicyEngine
+from tenfold.envs.adapter import EnvViews
 
 LANES, TURNS, OPTIONS = 2, 90, 3
 # numbers of an observation and of an action (none: one of OPTIONS), then the options
@@ -64,7 +64,7 @@ def filled_engine(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> 
     )
     rng = np.random.default_rng(seed)
     obs = rng.normal(size=(LANES, features)).astype(np.float32)
-    envs: Any = Lanes.showing(obs)
+    envs: Any = EnvViews.showing(obs)
     made = agent(config.of(BASE | options), layout, actions, seed)
     replay = made.make_replay(envs)
     replay.begin(obs)
