@@ -111,7 +111,10 @@ add: Any = intrinsic(add_word)
 pause: Any = intrinsic(pause_core)
 numbers_at: Any = intrinsic(view_numbers)
 mutex_init, cond_init = c_function("pthread_mutex_init", 2), c_function("pthread_cond_init", 2)
-mutex_lock, mutex_unlock = c_function("pthread_mutex_lock", 1), c_function("pthread_mutex_unlock", 1)
+mutex_lock, mutex_unlock = (
+    c_function("pthread_mutex_lock", 1),
+    c_function("pthread_mutex_unlock", 1),
+)
 cond_wait = c_function("pthread_cond_wait", 2)
 cond_broadcast = c_function("pthread_cond_broadcast", 1)
 give_way = c_function("sched_yield", 0)

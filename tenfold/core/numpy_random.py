@@ -1,6 +1,6 @@
 """NumPy's `default_rng(seed)` in compiled code, bit for bit: SeedSequence of one whole number,
-PCG64 (O'Neill's XSL-RR), uniform numbers, and normal ones by the ziggurat with NumPy's tables, which
-Numba ships.
+PCG64 (O'Neill's XSL-RR), uniform numbers, and normal ones by the ziggurat with NumPy's tables,
+which Numba ships.
 
 A generator is uint64 [4]: the state's high and low half, the increment's high and low half. It is
 for environments that draw by NumPy and must not draw anything else here; everything of our own

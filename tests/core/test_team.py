@@ -28,9 +28,7 @@ def team():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_every_index_is_done_once_in_each_of_many_pieces_of_work(
-    team: Team, threads: int
-) -> None:
+def test_every_index_is_done_once_in_each_of_many_pieces_of_work(team: Team, threads: int) -> None:
     team.grow(threads)
     rng = np.random.default_rng(0)
     for count in rng.integers(0, 40, 300).tolist():  # more threads than indices, and fewer
@@ -73,7 +71,6 @@ def test_threads_are_as_many_as_cores_or_as_asked_and_no_more_than_indices(
 
 SCRIPT = """
 import numpy as np
-from tenfold.domains.mujoco.lanes import MujocoEnvironments
 from tenfold.core.team import set_team_limit
 from tenfold.envs.making import make_environments
 set_team_limit(3)
@@ -86,10 +83,9 @@ print("stepped", flush=True)
 
 @pytest.mark.parametrize("end", ["", "import time; time.sleep(60)"])
 def test_a_process_with_a_team_ends_and_hears_a_signal(end: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(end=end)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stdout.readline() == "stepped\n"
-    if end:
-        process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == (-signal.SIGTERM if end else 0)
+    command = [sys.executable, "-c", SCRIPT.format(end=end)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "stepped\n"
+        if end:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == (-signal.SIGTERM if end else 0)

@@ -7,6 +7,7 @@ They share one MjModel, which a step only reads; each has an MjData of its own.
 import ctypes
 from collections.abc import Iterator
 from functools import cache
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,10 @@ def why_not(name: str, env: gym.Env[Any, Any]) -> str:
             return f"{ident} is registered anew"
     if others := [argument for argument in OTHER_ARGUMENTS if argument in arguments]:
         return f"{others[0]} makes it another task"
+    numbers = task_numbers(ident, inner, 0)
+    if wrong := [name for name, value in numbers.items() if not isinstance(value, Real)]:
+        attribute = SETTINGS.get(wrong[0], wrong[0]).strip("_")
+        return f"{attribute} is no number"
     wrapper = env
     while isinstance(wrapper, gym.Wrapper):
         if not isinstance(wrapper, gym.wrappers.TimeLimit):
@@ -155,8 +160,8 @@ def why_not(name: str, env: gym.Env[Any, Any]) -> str:
     return ""
 
 
-def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any]]:
-    """Rows of addresses [lanes, 13], and what must stay alive for them."""
+def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any], list[np.ndarray]]:
+    """Rows of addresses [lanes, 13]; what they are of: an MjData for each, and shared arrays."""
     import mujoco
 
     model = inner.model
@@ -169,7 +174,7 @@ def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any]]:
         + [shared.get(name) or getattr(one, name).ctypes.data for name in ADDRESSES]
         for one in data
     ]
-    return np.array(rows, np.int64), [model, data, mass, start]
+    return np.array(rows, np.int64), data, [mass, start]
 
 
 def task_numbers(ident: str, inner: Any, limit: int) -> dict[str, Any]:
@@ -211,7 +216,7 @@ class MujocoEnvironments(Environments):
         super().__init__(name, num_envs, seed, *spaces, first)
         limit = self.time_limit
         numbers = task_numbers(split_name(name)[0], inner, limit)
-        rows, self.held = lane_arrays(inner, num_envs)
+        rows, self.data, self.shared = lane_arrays(inner, num_envs)
         self.action = np.zeros((num_envs, numbers["controls"]), np.float32)
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
@@ -275,7 +280,7 @@ class MujocoEnvironments(Environments):
         """Replays the current episodes. Returns False where the observations differ."""
         self.episode[:], self.length[:] = state["episode"], state["length"]
         for i, (actions, length) in enumerate(zip(state["actions"], self.length, strict=True)):
-            require_possible(actions[:length], self.action_space, self.place(i))
+            require_possible(actions[:length], self.action_space, self.location(i))
             self.taken[i, :length] = actions[:length]
         self.for_all("repeat")
         return bool(np.array_equal(self.obs, state["obs"]))
@@ -318,9 +323,7 @@ def has_mujoco() -> bool:
     return find_spec("mujoco") is not None
 
 
-@pair(
-    play_one_by_one, task_examples, rtol=0, name="domains.mujoco.lanes.step", when=has_mujoco
-)
+@pair(play_one_by_one, task_examples, rtol=0, name="domains.mujoco.lanes.step", when=has_mujoco)
 def play_compiled(name: str, lanes: int, seed: int, scale: float, steps: int) -> Any:
     """`MujocoEnvironments` from their first episodes on."""
     return play_task(MujocoEnvironments(name, lanes, seed, 0, make_env(name)), scale, steps)
