@@ -156,7 +156,7 @@ def stacked(memory: Replay, lane_place: np.ndarray, turn: np.ndarray) -> np.ndar
 def frames() -> list[dict[str, Any]]:
     set_threads(1)
     config = DQN.of({"batch_size": 32, "capacity": CAPACITY, "frames": 5, "n_step": 3})
-    memory = filled(config)[1].each[0]
+    memory = filled(config)[1].memories[0]
     # of every row in its episode, as programs of this kind store it
     turn = np.zeros(CAPACITY, np.int64)
     for place in range(1, memory.head[0] + 1):

@@ -37,7 +37,7 @@ class SharedChannel:
     control_words: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
-        self.control_words = self.control.words()
+        self.control_words = self.control.counters()
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k != "control_words"}

@@ -75,7 +75,7 @@ class FrameStackEnvs(EnvWrapper):
         super().__init__(inner)
         self.frames, self.layout = frames, inner.layout.stacked(frames)
         self.memory = FrameRing(frames, inner.layout, inner.num_envs)
-        self.obs = self.memory.seen
+        self.obs = self.memory.stacked
         self.final_obs = np.zeros_like(self.obs)
         self.memory.begin(inner.obs)
 

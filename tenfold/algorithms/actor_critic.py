@@ -106,7 +106,7 @@ class ActorCriticAgent(FlatAgent):
     def policy_output(self, rows: np.ndarray) -> torch.Tensor:
         """What the policy says of encoded rows."""
         with torch.no_grad():
-            return self.online.said(self.to_net(torch.from_numpy(rows).to(self.device)))
+            return self.online.policy_output(self.to_net(torch.from_numpy(rows).to(self.device)))
 
     def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
         """Actions for training, as the memory has them. `step` sets the schedules, and tells

@@ -183,7 +183,7 @@ class OffPolicy(Algorithm):
         return CustomOffPolicyFamily(cls, name)
 
 
-class CustomFamily(protocols.Algorithm):
+class CustomFamily(protocols.AlgorithmSpec):
     """A custom algorithm as the registry has algorithms: how the parts of a run are made."""
 
     on_policy = normalises = True
@@ -218,7 +218,7 @@ class CustomFamily(protocols.Algorithm):
         return CustomActing(agent, envs)
 
 
-class CustomOffPolicyFamily(protocols.Algorithm):
+class CustomOffPolicyFamily(protocols.AlgorithmSpec):
     """The same for an off-policy one."""
 
     def __init__(self, kind: type[OffPolicy], name: str) -> None:

@@ -42,74 +42,76 @@ class TeamReplay:
         options: int = 0,
     ) -> None:
         require_memory(agents * replay_bytes(config, layout, worlds, options=options))
-        self.each = [
+        self.memories = [
             Replay(config, layout, worlds, seed, member, options=options)
             for member in range(agents)
         ]
-        first = self.each[0]
+        first = self.memories[0]
         self.lane_rows, self.priorities = first.lane_rows, first.priorities
         arrays = {
-            f.name: np.stack([getattr(own.batch, f.name) for own in self.each])
+            f.name: np.stack([getattr(own.batch, f.name) for own in self.memories])
             for f in fields(ReplayBatch)
         }
         self.batch = ReplayBatch(**arrays)
-        for member, own in enumerate(self.each):
+        for member, own in enumerate(self.memories):
             own.use(ReplayBatch(**{name: array[member] for name, array in arrays.items()}))
 
     @property
     def rows(self) -> int:
         """Transitions that every agent can draw."""
-        return min(own.rows for own in self.each)
+        return min(own.rows for own in self.memories)
 
     @property
     def head(self) -> np.ndarray:
-        return np.concatenate([own.head for own in self.each])
+        return np.concatenate([own.head for own in self.memories])
 
     def parts(self, array: np.ndarray) -> list[np.ndarray]:
         """An array of some lanes of all agents, agent by agent."""
-        return np.split(array, len(self.each))
+        return np.split(array, len(self.memories))
 
     def begin(self, *seen: np.ndarray) -> None:
         """Observations, and their masks where there are any."""
-        for own, *part in zip(self.each, *map(self.parts, seen), strict=True):
+        for own, *part in zip(self.memories, *map(self.parts, seen), strict=True):
             own.begin(*part)
 
     def add(self, *step: np.ndarray, first: int = 0) -> None:
         """One step of some worlds, beginning with number `first`, for all agents: what `Replay.add`
         takes."""
-        for own, *part in zip(self.each, *map(self.parts, step), strict=True):
+        for own, *part in zip(self.memories, *map(self.parts, step), strict=True):
             own.add(*part, first=first)
 
     def cut(self, *seen: np.ndarray, first: int = 0) -> None:
-        for own, *part in zip(self.each, *map(self.parts, seen), strict=True):
+        for own, *part in zip(self.memories, *map(self.parts, seen), strict=True):
             own.cut(*part, first=first)
 
     def sample(self, beta: float = 1.0) -> ReplayBatch:
-        for own in self.each:
+        for own in self.memories:
             own.sample(beta)
         return self.batch
 
     def prioritise(self, error: np.ndarray) -> None:
-        for own, errors in zip(self.each, error, strict=True):
+        for own, errors in zip(self.memories, error, strict=True):
             own.prioritise(errors)
 
     def state(self) -> dict[str, np.ndarray]:
-        states = [own.state() for own in self.each]
+        states = [own.state() for own in self.memories]
         return {name: np.stack([state[name] for state in states]) for name in states[0]}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for member, own in enumerate(self.each):
+        for member, own in enumerate(self.memories):
             own.load_state({name: array[member] for name, array in state.items()})
 
     def written(self, since: np.ndarray) -> dict[str, np.ndarray]:
-        pieces = [own.written(part) for own, part in zip(self.each, self.parts(since), strict=True)]
+        pieces = [
+            own.written(part) for own, part in zip(self.memories, self.parts(since), strict=True)
+        ]
         for member, piece in enumerate(pieces):
-            piece["place"] += member * len(self.each[member].action)
+            piece["place"] += member * len(self.memories[member].action)
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
-        member, place = np.divmod(rows["place"], len(self.each[0].action))
-        for number, own in enumerate(self.each):
+        member, place = np.divmod(rows["place"], len(self.memories[0].action))
+        for number, own in enumerate(self.memories):
             mine = member == number
             own.load_rows({k: v[mine] for k, v in rows.items()} | {"place": place[mine]})
 
@@ -246,7 +248,7 @@ class Apart:
         arrays = [getattr(envs, name) for name in EnvViews._fields]
         split = [np.split(array, team.members) for array in arrays if array is not None]
         views: list[Any] = [EnvViews(*per_agent) for per_agent in zip(*split, strict=True)]
-        self.engines = [kind(*one) for one in zip(team.agents, replay.each, views, strict=True)]
+        self.engines = [kind(*one) for one in zip(team.agents, replay.memories, views, strict=True)]
 
     def warm_up(self) -> None:
         self.engines[0].warm_up()

@@ -153,7 +153,7 @@ class OffPolicyLearner(ActorLearner):
         if not due or step <= settings.learning_starts or not self.replay.rows:
             return False
         if not self.pool.direct and not self.agent.updates:
-            self.notices.append(check_first_rows(self.replay.each))
+            self.notices.append(check_first_rows(self.replay.memories))
         (self.lockstep or self.engine).update(due, step, self.clock)
         return True
 

@@ -14,7 +14,7 @@ class QPolicy(nn.Module):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self.agent = copy.copy(agent)
-        self.online = self.agent.online = agent.online.apart()
+        self.online = self.agent.online = agent.online.detached_copy()
 
     def forward(
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
@@ -35,7 +35,7 @@ class GreedyPolicy(nn.Module):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self.agent = copy.copy(agent)
-        self.online = self.agent.online = agent.online.apart()
+        self.online = self.agent.online = agent.online.detached_copy()
         self.online.critics, self.online.temperature = nn.ModuleList(), None
         actions: Any = agent.actions
         if actions.reals:
@@ -45,7 +45,7 @@ class GreedyPolicy(nn.Module):
     def forward(
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output = self.online.said(self.agent.to_net(rows))
+        output = self.online.policy_output(self.agent.to_net(rows))
         if mask is not None:
             output = torch.where(mask, output, -torch.inf)
         action = self.choose(output, *draws)

@@ -6,8 +6,8 @@ No torch here: it is imported when an agent is made.
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.errors import ConfigError, EnvironmentFault
-from tenfold.core.protocols import Algorithm
-from tenfold.core.registry import own
+from tenfold.core.protocols import AlgorithmSpec
+from tenfold.core.registry import import_by_name
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments
 
 
-class OffPolicyAlgorithm(Algorithm):
+class OffPolicyAlgorithm(AlgorithmSpec):
     """dqn, and those with a policy and critics."""
 
     def make_learner(self, run: "Run") -> "Learner":
@@ -29,7 +29,7 @@ class OffPolicyAlgorithm(Algorithm):
         """In one compiled call where that can be."""
         from tenfold.algorithms.off_policy import OffPolicyActing
 
-        fused = own(self.engines["fused"].home)
+        fused = import_by_name(self.engines["fused"].home)
         if agent.members > 1 or run.engine == "plain" or fused.why_not(agent):
             return OffPolicyActing(agent, envs)
         options = 0 if envs.mask is None else envs.mask.shape[1]
@@ -67,7 +67,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
         actions = self.actions(run, spec.action_space)
         check_spec(run, spec)
         device = "cpu" if run.device == "auto" else run.device
-        return own(self.agent)(run.agent, spec.layout, actions, run.seed, device)
+        return import_by_name(self.agent)(run.agent, spec.layout, actions, run.seed, device)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         """What an actor adds to a row."""

@@ -161,7 +161,7 @@ class GraphPPO(Captured, PlainPPO):
 
     def update_on_device(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
-        sent = self.sent.there[k]
+        sent = self.sent.on_device[k]
         [statistics] = self.gradient_of([k])
         self.finish_update(sent, statistics[None], self.shares)
         if self.agent.config.target_kl:
@@ -174,7 +174,11 @@ class GraphPPO(Captured, PlainPPO):
             return [loss], None, statistics
         from tenfold.ops.device.policy_loss import PolicyRows, policy_derivative  # needs Triton
 
-        sent, phase, online = self.sent.there[inputs], self.phase.there[0], self.agent.online
+        sent, phase, online = (
+            self.sent.on_device[inputs],
+            self.phase.on_device[0],
+            self.agent.online,
+        )
         output, value = online(self.input_on_device(inputs))
         rows = PolicyRows(
             sent["index"],
@@ -217,7 +221,7 @@ class GraphPPO(Captured, PlainPPO):
         return shape
 
     def minibatch_on_device(self, k: int) -> Tensors:
-        sent, rows = self.sent.there[k], self.phase.there[0] | self.static
+        sent, rows = self.sent.on_device[k], self.phase.on_device[0] | self.static
         batch = {
             name: value.index_select(0, sent["index"])
             for name, value in rows.items()
@@ -234,7 +238,7 @@ class GraphPPO(Captured, PlainPPO):
 
     def input_on_device(self, k: int) -> Any:
         """The network's input of minibatch number k."""
-        sent, phase = self.sent.there[k], self.phase.there[0]
+        sent, phase = self.sent.on_device[k], self.phase.on_device[0]
         rows = {n: phase[n].index_select(0, sent["index"]) for n in INPUTS if n in phase}
         return self.network_input(rows | {"state": sent["state"]})
 
@@ -285,7 +289,7 @@ class GraphPPO(Captured, PlainPPO):
     @torch.no_grad()
     def act_on_device(self) -> None:
         """Acting as it is recorded."""
-        inputs, results = self.acting[0].there[0], self.acting[1]
+        inputs, results = self.acting[0].on_device[0], self.acting[1]
         obs, agent = self.agent.to_net(inputs["rows"]), self.learning
         acted = agent.distribution.act(
             obs, inputs["state"], inputs.get("mask"), inputs["u"], inputs["noise"]
@@ -295,7 +299,7 @@ class GraphPPO(Captured, PlainPPO):
 
     @torch.no_grad()
     def value_on_device(self) -> None:
-        inputs, results = self.acting[0].there[0], self.acting[1]
+        inputs, results = self.acting[0].on_device[0], self.acting[1]
         obs = self.agent.to_net(inputs["rows"])
         values = self.agent.online.values(obs, inputs["state"])
         results["value"].copy_(values, non_blocking=True)

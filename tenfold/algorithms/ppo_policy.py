@@ -109,7 +109,7 @@ class PolicyInference:
         if isinstance(obs, torch.Tensor):
             result = self.act(numpy_of(obs), numpy_of(mask), sample, numpy_of(state))
             action, *after = result if self.state_size else (result,)
-            action = action if self.actions.parts else torch.as_tensor(action).to(obs.device)
+            action = action if self.actions.children else torch.as_tensor(action).to(obs.device)
             return (action, torch.from_numpy(after[0]).to(obs.device)) if after else action
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
@@ -137,7 +137,7 @@ class PolicyInference:
 
     def decode(self, actions: Any, single: bool) -> Any:
         """Actions for the environments as `act` returns them: of one observation one."""
-        rows = [self.actions.decode(row) for row in actions] if self.actions.parts else actions
+        rows = [self.actions.decode(row) for row in actions] if self.actions.children else actions
         if not single:
             return rows
         whole = isinstance(rows, np.ndarray) and rows.dtype.kind == "i" and rows.ndim == 1
@@ -201,7 +201,7 @@ class TracedPolicy(nn.Module):
     def __init__(self, agent: Any, sample: bool) -> None:
         super().__init__()
         self.agent, self.sample, self.state_size = agent, sample, agent.state_size
-        self.online = agent.online.apart()
+        self.online = agent.online.detached_copy()
         self.distribution = agent.distribution.unchecked(self.online)
         # its tables become the file's
         self.heads = self.distribution.heads

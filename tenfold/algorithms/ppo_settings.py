@@ -13,7 +13,7 @@ from tenfold.config.notation import show
 from tenfold.config.options import PolicyNet, Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
-from tenfold.core.protocols import Algorithm
+from tenfold.core.protocols import AlgorithmSpec
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class PPO(AgentConfig):
         return steps, f"a rollout of agent.horizon = {self.horizon:,}"
 
 
-class PolicyOptimisation(Algorithm):
+class PolicyOptimisation(AlgorithmSpec):
     """PPO, in environments with any kind of action."""
 
     name = "ppo"

@@ -78,7 +78,7 @@ class SACAgent(ActorCriticAgent):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(E[min_i Q_i(s, a) − α·log π(a|s)] [B], the policy's entropy [B]): of real numbers both
         by the draw that `noise` makes, of discrete actions by their probabilities."""
-        output = self.online.said(obs)
+        output = self.online.policy_output(obs)
         if noise is None:
             return soft_value(output, critics(obs, None).amin(0), self.alpha)
         mean, log_std = output.chunk(2, -1)

@@ -48,11 +48,11 @@ class TD3Agent(ActorCriticAgent):
         """y = r + discount·min_i Q'_i(s', a'), a' = μ'(s') and some noise."""
         next_obs, limit = self.to_net(batch["next_obs"]), self.config.smoothing_clip
         noise = (self.config.smoothing * batch["next_noise"]).clamp(-limit, limit)
-        action = (self.target.said(next_obs).tanh() + noise).clamp(-1, 1)
+        action = (self.target.policy_output(next_obs).tanh() + noise).clamp(-1, 1)
         least = self.target(next_obs, action).amin(0).squeeze(-1)
         return batch["reward"] + batch["discount"] * least
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         """−Q_1(s, μ(s))."""
         obs = self.to_net(batch["obs"])
-        return (-self.online.first_values(obs, self.online.said(obs).tanh()).mean(),)
+        return (-self.online.first_values(obs, self.online.policy_output(obs).tanh()).mean(),)

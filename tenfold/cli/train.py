@@ -171,13 +171,13 @@ def callbacks_named(names: Sequence[str]) -> list[Any]:
     """An instance of each class, with arguments in call notation:
     my_module:Patience(patience=5)."""
     from tenfold.config.notation import parse_call
-    from tenfold.core.registry import own
+    from tenfold.core.registry import import_by_name
     from tenfold.envs.arguments import parse_value
 
     callbacks = []
     for text in names:
         name, positional, named = parse_call(text, "--callback")
-        kind = own(name)
+        kind = import_by_name(name)
         with told_of(f"--callback {text}"):
             arguments = {key: parse_value(value) for key, value in named.items()}
             callbacks.append(kind(*map(parse_value, positional), **arguments))

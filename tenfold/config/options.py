@@ -24,7 +24,7 @@ from tenfold.config.schema import (
     importable,
 )
 from tenfold.core.errors import ConfigError, UserError, told_of
-from tenfold.core.registry import OWN, own
+from tenfold.core.registry import OWN, import_by_name
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
@@ -86,7 +86,7 @@ class Custom(Option):
 
     @cached_property
     def itself(self) -> Callable[..., Any]:
-        function = own(self.function)
+        function = import_by_name(self.function)
         if not callable(function):
             raise UserError(f"{self.function} is not a function, which a schedule must be.")
         return function

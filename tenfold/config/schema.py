@@ -30,7 +30,7 @@ from typing import (
 from tenfold.config.notation import NUMBER, nearest, parse_call, parse_list, parse_number, show
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import LAYERS, VALUES, names_sides
-from tenfold.core.registry import OWN, own
+from tenfold.core.registry import OWN, import_by_name
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
@@ -302,7 +302,7 @@ def importable(thing: Any, key: str) -> str:
     `__main__` is found by processes that run the same program."""
     module = getattr(thing, "__module__", "")
     name = f"{module}:{getattr(thing, '__qualname__', '')}"
-    if not OWN.fullmatch(name) or own(name) is not thing:
+    if not OWN.fullmatch(name) or import_by_name(name) is not thing:
         what = "class" if isinstance(thing, type) else "function"
         raise ConfigError(
             key,

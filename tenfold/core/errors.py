@@ -104,9 +104,9 @@ def described(error: BaseException) -> str:
 
 def raised(error: BaseException) -> str:
     """What an exception says, and the last place in a file that it came through."""
-    words = described(error)
+    description = described(error)
     if isinstance(error, SyntaxError) and error.filename:
-        return f"raised {words}"  # which names its file and line
+        return f"raised {description}"  # which names its file and line
     places = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
-    return f"raised {words}{where}"
+    return f"raised {description}{where}"

@@ -105,11 +105,11 @@ class GraphSize:
 
 def write_graph(size: GraphSize, graph: Any, row: np.ndarray) -> None:
     """A graph into its row; what was there before is gone, but for the numbers of the whole."""
-    parts = parts_of(graph)
-    check_parts(size, *parts)
-    row[:2] = len(parts[0]), len(parts[1])
+    sections = parts_of(graph)
+    check_parts(size, *sections)
+    row[:2] = len(sections[0]), len(sections[1])
     row[2 + size.whole :] = 0
-    for start, values in zip(size.starts, parts, strict=False):
+    for start, values in zip(size.starts, sections, strict=False):
         row[start : start + values.size] = values.ravel()
 
 

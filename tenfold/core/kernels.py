@@ -36,11 +36,11 @@ def look_at_clock(typing_context: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, whole = ir.IntType(32), ir.IntType(64)
         moment = ir.ArrayType(whole, 2)  # seconds, nanoseconds
-        place = cgutils.alloca_once(builder, moment)
+        timespec = cgutils.alloca_once(builder, moment)
         kind = ir.FunctionType(number, [number, moment.as_pointer()])
         look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
-        builder.call(look, [ir.Constant(number, time.CLOCK_MONOTONIC), place])
-        seconds, rest = (builder.extract_value(builder.load(place), part) for part in (0, 1))
+        builder.call(look, [ir.Constant(number, time.CLOCK_MONOTONIC), timespec])
+        seconds, rest = (builder.extract_value(builder.load(timespec), part) for part in (0, 1))
         return builder.add(builder.mul(seconds, ir.Constant(whole, 10**9)), rest)
 
     return types.int64(), build
@@ -71,8 +71,8 @@ def schedule_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
             yield np.array((7, *numbers)), 1, step
 
 
-def schedule_at_reference(numbers, place, step):
-    kind, start, end, steps = numbers[place : place + 4]
+def schedule_at_reference(numbers, offset, step):
+    kind, start, end, steps = numbers[offset : offset + 4]
     if kind == CONSTANT:
         return start
     done = min(step / steps, 1.0)
@@ -83,13 +83,13 @@ def schedule_at_reference(numbers, place, step):
 
 @pair(schedule_at_reference, schedule_examples, rtol=1e-15)
 @kernel
-def schedule_at(numbers, place, step):
-    """The value at an environment step of the schedule whose four numbers begin at `place`."""
+def schedule_at(numbers, offset, step):
+    """The value at an environment step of the schedule whose four numbers begin at `offset`."""
     kind, start, end, steps = (
-        numbers[place],
-        numbers[place + 1],
-        numbers[place + 2],
-        numbers[place + 3],
+        numbers[offset],
+        numbers[offset + 1],
+        numbers[offset + 2],
+        numbers[offset + 3],
     )
     if kind == CONSTANT:
         return start

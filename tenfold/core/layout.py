@@ -28,7 +28,7 @@ class ObsLayout:
     channels_last: bool = False
     # for discrete parts: (offset of the part, its first value)
     one_hot: tuple[tuple[int, int], ...] = ()
-    parts: tuple["ObsLayout", ...] = ()
+    children: tuple["ObsLayout", ...] = ()
     keys: tuple[str, ...] = ()
     graph: GraphSize | None = None
     alone: bool = False  # a number, of shape (): here a row of one
@@ -59,7 +59,7 @@ class ObsLayout:
     @property
     def direct(self) -> bool:
         """Whether the environment's array can be copied into the row as it is."""
-        return not self.one_hot and not self.parts and self.graph is None
+        return not self.one_hot and not self.children and self.graph is None
 
     @cached_property
     def choices(self) -> tuple[tuple[int, int, int], ...]:
@@ -84,7 +84,7 @@ class ObsLayout:
         then joined."""
         if self.direct:
             row[...] = self.whole(np.asarray(obs)).reshape(row.shape)
-        elif self.graph and not self.parts:
+        elif self.graph and not self.children:
             write_graph(self.graph, obs, row)
         elif self.one_hot:
             row[...] = 0
@@ -98,13 +98,14 @@ class ObsLayout:
             start = 0
             fits = isinstance(obs, Mapping) if self.keys else isinstance(obs, Sequence | np.ndarray)
             if not fits:
-                wanted = (
+                expected = (
                     f"a dict with the keys {', '.join(self.keys)}"
                     if self.keys
-                    else f"a tuple of {len(self.parts)} parts"
+                    else f"a tuple of {len(self.children)} parts"
                 )
                 raise EnvironmentFault(
-                    f"The observation is of type {type(obs).__name__}: its space promises {wanted}."
+                    f"The observation is of type {type(obs).__name__}: its space promises "
+                    f"{expected}."
                 )
             missing = [k for k in self.keys if k not in obs]
             if missing:
@@ -113,7 +114,7 @@ class ObsLayout:
                     f"{', '.join(self.keys)}."
                 )
             for part, value in zip(
-                self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True
+                self.children, [obs[k] for k in self.keys] if self.keys else obs, strict=True
             ):
                 if part.graph and self.graph:
                     write_graph(self.graph, value, row)
@@ -133,16 +134,16 @@ class ObsLayout:
             )
         return obs
 
-    def key_at(self, place: int) -> str:
-        """The dotted key of the number at `place` of a row, where the observation is a Dict; else
+    def key_at(self, column: int) -> str:
+        """The dotted key of the number at `column` of a row, where the observation is a Dict; else
         nothing."""
         for key, part in zip(
-            self.keys or map(str, range(len(self.parts))), self.parts, strict=True
+            self.keys or map(str, range(len(self.children))), self.children, strict=True
         ):
-            if place < part.size:
-                below = part.key_at(place)
+            if column < part.size:
+                below = part.key_at(column)
                 return f"{key}.{below}" if below else key
-            place -= part.size
+            column -= part.size
         return ""
 
     def encode(self, obs: Any) -> np.ndarray:
@@ -160,10 +161,10 @@ class ObsLayout:
 
     def encoded(self, obs: Any) -> tuple[np.ndarray, bool]:
         if not self.direct:
-            each = obs if isinstance(obs, list) else self.taken_apart(obs)
+            observations = obs if isinstance(obs, list) else self.unbatch(obs)
             return np.stack(
-                [self.encode(o) for o in (each if each is not None else [obs])]
-            ), each is None
+                [self.encode(o) for o in (observations if observations is not None else [obs])]
+            ), observations is None
         array, shape = np.asarray(obs), self.shape
         if self.alone and array.ndim < 2:
             return array.reshape(-1, 1).astype(self.dtype), array.ndim == 0
@@ -176,25 +177,25 @@ class ObsLayout:
         single = array.ndim == len(shape)
         return np.ascontiguousarray(array[None] if single else array, self.dtype), single
 
-    def taken_apart(self, obs: Any) -> list[Any] | None:
+    def unbatch(self, obs: Any) -> list[Any] | None:
         """The observations of one whose leaves have a batch in front, as vector environments give
         them; None for a single one."""
         # of different sizes, so that a batch is a tuple of them; one is a tuple, too
-        if self.graph and not self.parts:
+        if self.graph and not self.children:
             return (
                 list(obs) if isinstance(obs, list | tuple) and not hasattr(obs, "nodes") else None
             )
-        if not self.parts:
+        if not self.children:
             alone = self.alone or len(self.one_hot) == 1
             dimensions = 0 if alone else 1 if self.one_hot else len(self.shape)
             return list(obs) if np.ndim(obs) > dimensions else None
         if self.keys and not (isinstance(obs, dict) and all(key in obs for key in self.keys)):
             return None  # `write` says what is wrong
         values = [obs[key] for key in self.keys] if self.keys else list(obs)
-        each = [part.taken_apart(value) for part, value in zip(self.parts, values, strict=True)]
-        if any(one is None for one in each):
+        per_child = [part.unbatch(value) for part, value in zip(self.children, values, strict=True)]
+        if any(one is None for one in per_child):
             return None
-        rows = zip(*each, strict=True)  # type: ignore[arg-type]
+        rows = zip(*per_child, strict=True)  # type: ignore[arg-type]
         return [dict(zip(self.keys, row, strict=True)) if self.keys else row for row in rows]
 
     def to_net(self, batch: Any) -> Any:
@@ -230,17 +231,17 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
     if isinstance(space, spaces.Tuple | spaces.Dict):
         keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
         below = [space[k] for k in keys] if isinstance(space, spaces.Dict) else list(space.spaces)
-        parts = tuple(observation_layout(s, name) for s in below)
-        size = sum(p.size for p in parts)
-        graphs = [p.graph for p in parts if p.graph]
+        children = tuple(observation_layout(s, name) for s in below)
+        size = sum(p.size for p in children)
+        graphs = [p.graph for p in children if p.graph]
         if len(graphs) > 1:
             raise EnvironmentFault(
                 f"{name} has observations with {len(graphs)} graphs, and tenfold reads one."
             )
         if graphs:
             graph = replace(graphs[0], whole=size - graphs[0].starts[-1])
-            return graph_layout(graph, parts, keys)
-        return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys)
+            return graph_layout(graph, children, keys)
+        return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, children=children, keys=keys)
     if isinstance(space, BoundedGraph):
         graph = GraphSize(
             space.max_nodes,
@@ -262,11 +263,11 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
 
 
 def graph_layout(
-    graph: GraphSize, parts: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()
+    graph: GraphSize, children: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()
 ) -> ObsLayout:
     size = graph.starts[-1]
     return ObsLayout(
-        (size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys, graph=graph
+        (size,), np.dtype(np.float32), (size,), 1.0, children=children, keys=keys, graph=graph
     )
 
 

@@ -47,22 +47,22 @@ class MaskPart:
         self.space, self.path, self.options = actions.space, path, actions.options
         self.sizes, self.sized = actions.sizes, tuple(actions.space.shape or ())
         self.keys: tuple[Any, ...] = ()
-        self.parts: tuple[MaskPart, ...] = ()
-        if actions.parts:
+        self.children: tuple[MaskPart, ...] = ()
+        if actions.children:
             space = actions.space
             named = isinstance(space, spaces.Dict)
-            self.keys = tuple(space.keys()) if named else tuple(range(len(actions.parts)))
-            self.parts = tuple(
+            self.keys = tuple(space.keys()) if named else tuple(range(len(actions.children)))
+            self.children = tuple(
                 MaskPart(part, f"{path}.{key}" if path else str(key))
-                for key, part in zip(self.keys, actions.parts, strict=True)
+                for key, part in zip(self.keys, actions.children, strict=True)
             )
         elif isinstance(actions.space, spaces.MultiDiscrete):  # a part for each choice
-            self.parts = tuple(
+            self.children = tuple(
                 MaskPart(PolicyActions(spaces.Discrete(n), (n,), (0,)), name)
                 for n, name in zip(self.sizes, self.names(), strict=True)
             )
         self.shapes: set[tuple[int, ...]] = {(self.options,)}
-        if not actions.parts and len(set(self.sizes)) == 1:
+        if not actions.children and len(set(self.sizes)) == 1:
             self.shapes.add((*self.sized, self.sizes[0]))
         self.binary = isinstance(actions.space, spaces.MultiBinary)
         self.fits = {without_ones(shape) for shape in self.shapes}  # one mask alone
@@ -78,7 +78,7 @@ class MaskPart:
             keys = ", ".join(map(str, self.keys))
             return f"a dict of masks with the keys {keys}, or {array}"
         if isinstance(self.space, spaces.Tuple):
-            return f"a tuple of {len(self.parts)} masks, or {array}"
+            return f"a tuple of {len(self.children)} masks, or {array}"
         if isinstance(self.space, spaces.MultiDiscrete):
             options = ", ".join(
                 [*map(str, self.sizes[:SHOWN]), *["…"] * (self.sizes[SHOWN:] != ())]
@@ -91,80 +91,80 @@ class MaskPart:
     def names(self) -> Iterator[str]:
         """The path of each choice, in order."""
         if self.keys:
-            for part in self.parts:
+            for part in self.children:
                 yield from part.names()
         elif isinstance(self.space, spaces.Discrete):
             yield self.path
         else:
-            for place in np.ndindex(*self.sized) if self.sizes else ():
-                told = ", ".join(map(str, place))
-                yield f"{self.path}[{told}]" if self.path else told
+            for index in np.ndindex(*self.sized) if self.sizes else ():
+                label = ", ".join(map(str, index))
+                yield f"{self.path}[{label}]" if self.path else label
 
-    def fill(self, given: Any, out: np.ndarray) -> None:
+    def fill(self, mask: Any, out: np.ndarray) -> None:
         """Writes a mask that was given into `out` [*lead, options]; every array in it has the same
         leading dimensions."""
-        if given is None:
+        if mask is None:
             out[...] = True
-        elif type(given) is np.ndarray and given.shape == out.shape:  # as most are
-            self.fill_options(given, out)
-        elif isinstance(given, Mapping):
-            self.fill_named(given, out)
-        elif out.ndim > 1 and getattr(given, "dtype", None) == np.object_:
-            self.fill_rows(given, out)
-        elif self.parts and nested(given):
-            self.fill_each(given, out)
+        elif type(mask) is np.ndarray and mask.shape == out.shape:  # as most are
+            self.fill_options(mask, out)
+        elif isinstance(mask, Mapping):
+            self.fill_named(mask, out)
+        elif out.ndim > 1 and getattr(mask, "dtype", None) == np.object_:
+            self.fill_rows(mask, out)
+        elif self.children and nested(mask):
+            self.fill_each(mask, out)
         else:
-            self.fill_array(given, out)
+            self.fill_array(mask, out)
 
-    def fill_rows(self, given: np.ndarray, out: np.ndarray) -> None:
+    def fill_rows(self, mask: np.ndarray, out: np.ndarray) -> None:
         """A mask of each row, as Gymnasium's vector environments collect what is no array."""
-        if given.shape != out.shape[:1]:
-            raise self.refused(f"is an array of {given.shape} masks", out.shape[:1])
-        for one, row in zip(given, out, strict=True):
-            self.fill(one, row)
+        if mask.shape != out.shape[:1]:
+            raise self.refused(f"is an array of {mask.shape} masks", out.shape[:1])
+        for row_mask, row in zip(mask, out, strict=True):
+            self.fill(row_mask, row)
 
-    def fill_named(self, given: Mapping[Any, Any], out: np.ndarray) -> None:
+    def fill_named(self, mask: Mapping[Any, Any], out: np.ndarray) -> None:
         if not isinstance(self.space, spaces.Dict):
-            raise self.refused(f"is a dict with the keys {', '.join(map(str, given))}")
-        told = set(given)
+            raise self.refused(f"is a dict with the keys {', '.join(map(str, mask))}")
+        keys = set(mask)
         if out.ndim > 1:  # Gymnasium's vector environments note beside a key who gave it
-            told -= {f"_{key}" for key in self.keys}
-        unknown = sorted(map(str, told - set(self.keys)))
+            keys -= {f"_{key}" for key in self.keys}
+        unknown = sorted(map(str, keys - set(self.keys)))
         if unknown:
             raise self.refused(f"has a key {unknown[0]}")
         at = 0
-        for key, part in zip(self.keys, self.parts, strict=True):
-            if key not in given and part.options:
+        for key, part in zip(self.keys, self.children, strict=True):
+            if key not in mask and part.options:
                 raise self.refused(f"has no key {key} (None: without restriction)")
-            part.fill(given.get(key), out[..., at : at + part.options])
+            part.fill(mask.get(key), out[..., at : at + part.options])
             at += part.options
 
-    def fill_each(self, given: Any, out: np.ndarray) -> None:
-        each = list(given)
+    def fill_each(self, mask: Any, out: np.ndarray) -> None:
+        masks = list(mask)
         for _ in self.sized[1:]:  # choices of a MultiDiscrete may be nested
-            each = [one for inner in each for one in (inner if nested(inner) else [inner])]
-        if isinstance(self.space, spaces.Dict) or len(each) != len(self.parts):
-            raise self.refused(f"is a {type(given).__name__} of {len(given)}")
+            masks = [one for inner in masks for one in (inner if nested(inner) else [inner])]
+        if isinstance(self.space, spaces.Dict) or len(masks) != len(self.children):
+            raise self.refused(f"is a {type(mask).__name__} of {len(mask)}")
         at = 0
-        for part, own in zip(self.parts, each, strict=True):
-            part.fill(own, out[..., at : at + part.options])
+        for part, part_mask in zip(self.children, masks, strict=True):
+            part.fill(part_mask, out[..., at : at + part.options])
             at += part.options
 
-    def fill_array(self, given: Any, out: np.ndarray) -> None:
+    def fill_array(self, mask: Any, out: np.ndarray) -> None:
         try:
-            array = np.asarray(given)
+            array = np.asarray(mask)
         except ValueError:  # lists of different lengths
             array = np.empty(0, np.object_)
         if array.dtype.kind not in "biuf":
-            raise self.refused(f"is of type {type(given).__name__}, with {given!r:.40}")
+            raise self.refused(f"is of type {type(mask).__name__}, with {mask!r:.40}")
         lead, shape = out.shape[:-1], array.shape
-        own = shape[len(lead) :] if shape[: len(lead)] == lead else None
-        own = own if lead else without_ones(shape)
-        if self.options and own in (self.shapes if lead else self.fits):
+        part_shape = shape[len(lead) :] if shape[: len(lead)] == lead else None
+        part_shape = part_shape if lead else without_ones(shape)
+        if self.options and part_shape in (self.shapes if lead else self.fits):
             self.fill_options(array.reshape(out.shape), out)
         elif (
             self.binary
-            and own == (self.sized if lead else without_ones(self.sized))
+            and part_shape == (self.sized if lead else without_ones(self.sized))
             and array.dtype.kind in "iu"
         ):
             self.fill_binary(array.reshape(*lead, -1), out)
@@ -176,8 +176,8 @@ class MaskPart:
         """Numbers of all options, side by side."""
         out[...] = array
         if array.dtype != np.bool_ and (wrong := array != out).any():
-            place = int(np.argwhere(wrong)[0][-1])
-            raise self.refused(f"holds {array[wrong][0]} at place {place}, and not 0 or 1")
+            position = int(np.argwhere(wrong)[0][-1])
+            raise self.refused(f"holds {array[wrong][0]} at place {position}, and not 0 or 1")
 
     def fill_binary(self, array: np.ndarray, out: np.ndarray) -> None:
         """What Gymnasium says of a MultiBinary: 0 and 1 must be, 2 may be either."""
@@ -192,14 +192,14 @@ class MaskPart:
         return MaskError(f"the action mask{of} {what}; expected is {self.expected}{batch}.")
 
 
-def nested(given: Any) -> bool:
+def nested(mask: Any) -> bool:
     """Whether these are several masks and not the numbers of one."""
-    if isinstance(given, np.ndarray):
-        return given.dtype == np.object_
-    if not isinstance(given, list | tuple):
+    if isinstance(mask, np.ndarray):
+        return mask.dtype == np.object_
+    if not isinstance(mask, list | tuple):
         return False
     several = list | tuple | Mapping | None
-    return any(isinstance(one, several) or getattr(one, "ndim", 0) for one in given)
+    return any(isinstance(one, several) or getattr(one, "ndim", 0) for one in mask)
 
 
 def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -220,26 +220,26 @@ class MaskForm:
         self.options, self.sizes = actions.options, actions.sizes
         self.offsets = np.cumsum([0, *self.sizes[:-1]]) if self.sizes else np.zeros(0, np.int64)
 
-    def read(self, given: Any) -> np.ndarray:
+    def read(self, mask: Any) -> np.ndarray:
         """The mask of one observation as booleans [options]; MaskError where it does not fit."""
-        if type(given) is np.ndarray and given.shape == (self.options,):
-            found = given.astype(np.bool_)  # as nearly all are: the rest takes ten times as long
-            if given.dtype == np.bool_ or (given == found).all():
-                return found
-        found = np.empty(self.options, np.bool_)
-        self.whole.fill(given, found)
-        return found
+        if type(mask) is np.ndarray and mask.shape == (self.options,):
+            allowed = mask.astype(np.bool_)  # as nearly all are: the rest takes ten times as long
+            if mask.dtype == np.bool_ or (mask == allowed).all():
+                return allowed
+        allowed = np.empty(self.options, np.bool_)
+        self.whole.fill(mask, allowed)
+        return allowed
 
-    def read_rows(self, given: Any, rows: int) -> np.ndarray:
+    def read_rows(self, mask: Any, rows: int) -> np.ndarray:
         """Those of several observations, [rows, options]: a list of masks, or one whose arrays have
         the batch in front."""
-        if isinstance(given, list):
-            if len(given) != rows:
-                raise MaskError(f"the action mask is a list of {len(given)}; expected are {rows}.")
-            return np.stack([self.read(one) for one in given])
-        found = np.empty((rows, self.options), np.bool_)
-        self.whole.fill(given, found)
-        return found
+        if isinstance(mask, list):
+            if len(mask) != rows:
+                raise MaskError(f"the action mask is a list of {len(mask)}; expected are {rows}.")
+            return np.stack([self.read(one) for one in mask])
+        allowed = np.empty((rows, self.options), np.bool_)
+        self.whole.fill(mask, allowed)
+        return allowed
 
     def option_of(self, choice: int) -> str:
         """What an option of a choice is called in a sentence."""
@@ -251,10 +251,10 @@ class MaskForm:
         where there is none."""
         if not self.sizes or mask.all():
             return None
-        there = np.logical_or.reduceat(mask, self.offsets, axis=1)
-        if there.all():
+        has_option = np.logical_or.reduceat(mask, self.offsets, axis=1)
+        if has_option.all():
             return None
-        row, choice = np.argwhere(~there)[0].tolist()
+        row, choice = np.argwhere(~has_option)[0].tolist()
         return row, choice
 
 
@@ -286,18 +286,18 @@ class MaskReader:
     def read(self, obs: Any, info: dict[str, Any]) -> np.ndarray | None:
         """The mask as booleans [options], None where there is none; MaskError where it does not
         fit the actions."""
-        given = obs.get(MASK) if self.in_obs else info.get(MASK)
-        if given is None:
+        mask = obs.get(MASK) if self.in_obs else info.get(MASK)
+        if mask is None:
             return None
-        found = self.form.read(given)
-        return found if self.form.options else None
+        allowed = self.form.read(mask)
+        return allowed if self.form.options else None
 
 
-def refuse_undeclared(obs: Any, space: Any, place: str) -> None:
+def refuse_undeclared(obs: Any, space: Any, where: str) -> None:
     """An observation with a mask that its space does not tell of, so that nobody would see it."""
     if offers_mask(obs) and not offers_mask(space):
         raise EnvironmentFault(
-            f"{place}: the observation has a key {MASK}, and its space has none: add it to the "
+            f"{where}: the observation has a key {MASK}, and its space has none: add it to the "
             'space, or give the mask as info["action_mask"].'
         )
 

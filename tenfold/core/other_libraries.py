@@ -81,7 +81,7 @@ LAYERS = (
 
 
 def spread(table: dict[str, str]) -> dict[str, str]:
-    return {word: answer for words, answer in table.items() for word in words.split()}
+    return {word: answer for aliases, answer in table.items() for word in aliases.split()}
 
 
 ALGORITHM_ANSWERS, NAME_ANSWERS = spread(ALGORITHMS), spread(NAMES)
@@ -105,7 +105,7 @@ def package_of(env: str) -> tuple[str, str] | None:
 def names_sides(value: object) -> bool:
     """Whether layers are given for policy and value apart, as in dict(pi=…, vf=…)."""
     if isinstance(value, dict):
-        return any(key in ("pi", "vf", "qf") or names_sides(own) for key, own in value.items())
+        return any(key in ("pi", "vf", "qf") or names_sides(item) for key, item in value.items())
     return isinstance(value, str) and bool(re.search(r"\b(pi|vf|qf)\s*[=:\"']", value))
 
 

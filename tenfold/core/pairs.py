@@ -110,13 +110,13 @@ def check_pair(tested: Pair, seed: int = 0) -> Verdict:
         for _repeat in range(2):
             for inputs in tested.example(np.random.default_rng(seed), dtype):
                 expected = outcome(tested.reference, inputs, tested.gradients)
-                found = outcome(tested.fast, inputs, tested.gradients)
+                actual = outcome(tested.fast, inputs, tested.gradients)
                 cases += 1
-                if len(expected) != len(found):
+                if len(expected) != len(actual):
                     return Verdict(tested.name, np.inf, np.inf, "number of results differs", cases)
-                for e, f in zip(expected, found, strict=True):
-                    apart, excess = compare(e, f, tested.rtol, tested.atol)
-                    difference, worst = max(difference, apart), max(worst, excess)
+                for e, f in zip(expected, actual, strict=True):
+                    error, excess = compare(e, f, tested.rtol, tested.atol)
+                    difference, worst = max(difference, error), max(worst, excess)
     exact = tested.rtol == 0 and tested.atol == 0
     return Verdict(
         tested.name,
@@ -131,17 +131,17 @@ def outcome(
     function: Callable[..., Any], inputs: tuple[Any, ...], gradients: tuple[int, ...]
 ) -> list[np.ndarray]:
     """Results as arrays, then the gradients of a fixed weighted sum of the first result."""
-    own = [fresh(value, position in gradients) for position, value in enumerate(inputs)]
-    result = function(*own)
+    arguments = [fresh(value, position in gradients) for position, value in enumerate(inputs)]
+    result = function(*arguments)
     results = list(result) if isinstance(result, tuple | list) else [result]
-    found = [to_array(r) for r in results]
+    arrays = [to_array(r) for r in results]
     if gradients:
         weights = torch.linspace(0.5, 1.5, results[0].numel(), dtype=results[0].dtype).view_as(
             results[0]
         )
         (results[0] * weights).sum().backward()
-        found += [to_array(own[g].grad) for g in gradients]
-    return found
+        arrays += [to_array(arguments[g].grad) for g in gradients]
+    return arrays
 
 
 def fresh(value: Any, differentiate: bool) -> Any:
@@ -159,20 +159,20 @@ def to_array(value: Any) -> np.ndarray:
 
 
 def compare(
-    expected: np.ndarray, found: np.ndarray, rtol: float, atol: float
+    expected: np.ndarray, actual: np.ndarray, rtol: float, atol: float
 ) -> tuple[float, float]:
     """(largest absolute difference, largest difference in units of the tolerance); shapes and NaN
     must agree."""
-    if expected.shape != found.shape:
+    if expected.shape != actual.shape:
         return np.inf, np.inf
-    if expected.dtype.kind in "iub" or found.dtype.kind in "iub":
-        different = float(np.max(expected != found, initial=0))
+    if expected.dtype.kind in "iub" or actual.dtype.kind in "iub":
+        different = float(np.max(expected != actual, initial=0))
         return different, different * 2
-    expected, found = expected.astype(np.float64), found.astype(np.float64)
-    if not np.array_equal(np.isfinite(expected), np.isfinite(found)):
+    expected, actual = expected.astype(np.float64), actual.astype(np.float64)
+    if not np.array_equal(np.isfinite(expected), np.isfinite(actual)):
         return np.inf, np.inf
-    apart = np.abs(np.where(np.isfinite(expected), expected - found, 0.0))
+    error = np.abs(np.where(np.isfinite(expected), expected - actual, 0.0))
     allowed = atol + rtol * np.abs(expected)
     with np.errstate(divide="ignore", invalid="ignore"):
-        excess = np.where(apart == 0, 0.0, apart / allowed)
-    return float(np.max(apart, initial=0)), float(np.max(excess, initial=0))
+        excess = np.where(error == 0, 0.0, error / allowed)
+    return float(np.max(error, initial=0)), float(np.max(excess, initial=0))

@@ -41,8 +41,8 @@ def spawning() -> Iterator[None]:
     meanwhile afterwards."""
     usual = spawn.get_command_line
 
-    def tied(**given: Any) -> list[str]:
-        *command, program, flag = usual(**given)
+    def tied(**arguments: Any) -> list[str]:
+        *command, program, flag = usual(**arguments)
         return [*command, TIE.format(parent=os.getpid()) + program, flag]
 
     resource_tracker.ensure_running()  # which lets signals through again when it starts
@@ -155,7 +155,7 @@ class TimeUp(BaseException):
 
 
 @contextlib.contextmanager
-def within(seconds: float, words: str) -> Iterator[None]:
+def within(seconds: float, message: str) -> Iterator[None]:
     """An error of these words where something takes longer than that in the main thread, whose
     signals alone can end it."""
     if threading.current_thread() is not threading.main_thread():
@@ -172,7 +172,7 @@ def within(seconds: float, words: str) -> Iterator[None]:
         yield
     except TimeUp:
         raise UserError(
-            f"{words} in {seconds:g} s (the environment hangs, or needs a larger --patience)."
+            f"{message} in {seconds:g} s (the environment hangs, or needs a larger --patience)."
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -217,8 +217,8 @@ PLAIN |= {tick: str(height) for height, tick in enumerate("▁▂▃▄▅▆▇
 def replaced(error: UnicodeError) -> tuple[str, int]:
     """A codec's error handler: what else to write for characters that an output cannot show."""
     assert isinstance(error, UnicodeEncodeError)
-    words = "".join(PLAIN.get(letter, "?") for letter in error.object[error.start : error.end])
-    return words.encode(error.encoding, "replace").decode(error.encoding), error.end
+    plain = "".join(PLAIN.get(letter, "?") for letter in error.object[error.start : error.end])
+    return plain.encode(error.encoding, "replace").decode(error.encoding), error.end
 
 
 def show_what_can_be_shown() -> None:

@@ -243,7 +243,7 @@ class Acting(Protocol):
     def restore(self, state: "dict[str, np.ndarray]", exact: bool) -> None: ...
 
 
-class Algorithm:
+class AlgorithmSpec:
     """A way to learn: its settings, and how its parts are made. What raises NotImplementedError
     every algorithm has; the rest is as for agents that play episodes."""
 

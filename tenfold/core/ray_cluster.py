@@ -50,8 +50,8 @@ def connect(address: str = "", cpus: int = 0) -> None:
             was = state["address"] or "started here"
             raise UserError(f"This process uses the Ray cluster {was}, and cannot join {address}.")
     else:
-        if wanted := elsewhere(address):
-            join(ray, wanted)
+        if existing := elsewhere(address):
+            join(ray, existing)
         else:
             start(ray, max(len(os.sched_getaffinity(0)), cpus))
             raylet = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
@@ -132,15 +132,15 @@ def without_monitors() -> Iterator[None]:
 
 def elsewhere(address: str) -> str:
     """The address of a cluster that is there already; empty where one is to be started."""
-    wanted = address or os.environ.get("RAY_ADDRESS", "")
-    return "" if wanted == "local" else wanted
+    existing = address or os.environ.get("RAY_ADDRESS", "")
+    return "" if existing == "local" else existing
 
 
 def require_reachable(address: str) -> None:
     """Before anything is written: refuses a cluster that does not answer."""
     ray = require_ray()
-    if (wanted := elsewhere(address)) and not ray.is_initialized():
-        reach(wanted)
+    if (existing := elsewhere(address)) and not ray.is_initialized():
+        reach(existing)
 
 
 def reach(address: str) -> tuple[str, int]:
@@ -170,9 +170,9 @@ def join(ray: Any, address: str) -> None:
             ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
             ray.shutdown()  # it may be half there
-            words = " ".join(f"{error} {error.__cause__ or ''}".split())
+            message = " ".join(f"{error} {error.__cause__ or ''}".split())
             raise UserError(
-                mismatch(address, words) or f"Ray at {address} cannot be joined: {words}"
+                mismatch(address, message) or f"Ray at {address} cannot be joined: {message}"
             ) from None
 
 
@@ -216,13 +216,13 @@ def require_answer(address: str) -> None:
         finally:
             probe.kill()
     if probe.returncode:
-        words = (complaint.strip() or "no words").splitlines()[-1]
-        if "AuthenticationError" in words:
+        message = (complaint.strip() or "no words").splitlines()[-1]
+        if "AuthenticationError" in message:
             raise UserError(
                 f"The Ray cluster at {address} asks for its token: set RAY_AUTH_MODE=token, with "
                 "the cluster's own in ~/.ray/auth_token or RAY_AUTH_TOKEN."
             )
-        raise UserError(f"What listens at {address} does not answer as Ray does: {words}")
+        raise UserError(f"What listens at {address} does not answer as Ray does: {message}")
 
 
 class Head:
@@ -234,9 +234,9 @@ class Head:
 
     def __init__(self) -> None:
         self.address = require_ray().get_runtime_context().gcs_address
-        self.looked = self.seen = monotonic()
+        self.looked = self.last_answer = monotonic()
 
-    def there(self) -> bool:
+    def answers(self) -> bool:
         try:
             socket.create_connection(place_of(self.address), REACH).close()
         except OSError:
@@ -248,10 +248,10 @@ class Head:
         now = monotonic()
         if now - self.looked < self.pause:
             return
-        if now - self.looked > 2 * self.most or self.there():  # this process was elsewhere
-            self.seen = monotonic()
+        if now - self.looked > 2 * self.most or self.answers():  # this process was elsewhere
+            self.last_answer = monotonic()
         self.looked = monotonic()
-        if (gone := self.looked - self.seen) > self.most:
+        if (gone := self.looked - self.last_answer) > self.most:
             raise ActorFault(
                 f"The head of the Ray cluster at {self.address} has not answered for {gone:.0f} s: "
                 "the run stops."
@@ -270,27 +270,29 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("tenfold", "torch", "numpy")}
 
 
-def differing(node: str, there: dict[str, str]) -> str:
+def differing(node: str, theirs: dict[str, str]) -> str:
     """Words about a node whose packages are not those of this process; another tenfold is an
     error."""
-    own = versions()
-    if (old := there["tenfold"]) != own["tenfold"]:
+    ours = versions()
+    if (old := theirs["tenfold"]) != ours["tenfold"]:
         raise UserError(
-            f"The node {node} has tenfold {old}, and this process has {own['tenfold']}: install "
+            f"The node {node} has tenfold {old}, and this process has {ours['tenfold']}: install "
             "the same on all machines of the cluster."
         )
-    found = [f"{name} {old} and not {own[name]}" for name, old in there.items() if own[name] != old]
-    if not found:
+    differences = [
+        f"{name} {old} and not {ours[name]}" for name, old in theirs.items() if ours[name] != old
+    ]
+    if not differences:
         return ""
-    return f"node {node} has {', '.join(found)}: numbers may differ in their last bits"
+    return f"node {node} has {', '.join(differences)}: numbers may differ in their last bits"
 
 
-def mismatch(address: str, words: str) -> str:
+def mismatch(address: str, message: str) -> str:
     """A sentence where Ray's own words say that versions differ."""
     pair = r"Ray: (\S+) Python: (\S+)"
-    if not (found := re.search(rf"started with: {pair}.*started with: {pair}", words)):
+    if not (match := re.search(rf"started with: {pair}.*started with: {pair}", message)):
         return ""
-    theirs, ours = found.groups()[:2], found.groups()[2:]
+    theirs, ours = match.groups()[:2], match.groups()[2:]
     return (
         f"The Ray cluster at {address} has Ray {theirs[0]} and Python {theirs[1]}, and this "
         f"process has Ray {ours[0]} and Python {ours[1]}: they must be the same."

@@ -23,7 +23,7 @@ MODULE = re.compile(r"[^\W\d][\w.]*")
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")  # how one's own is written: module:Name
 
 
-def own(name: str) -> Any:
+def import_by_name(name: str) -> Any:
     """What `module:Name` means: the module is imported, since whoever writes its name asks for
     it."""
     if not OWN.fullmatch(name):
@@ -49,7 +49,7 @@ def own(name: str) -> Any:
 
 
 @cache
-def found(what: str) -> tuple[Any, ...]:
+def discover(what: str) -> tuple[Any, ...]:
     """`ALGORITHMS` or `DOMAINS` of the package's folders and of installed packages."""
     everything: list[Any] = []
     for room in ("tenfold.algorithms", "tenfold.domains"):
@@ -61,7 +61,7 @@ def found(what: str) -> tuple[Any, ...]:
 
 
 def algorithms() -> dict[str, Any]:
-    return {algorithm.name: algorithm for algorithm in found("ALGORITHMS")}
+    return {algorithm.name: algorithm for algorithm in discover("ALGORITHMS")}
 
 
 def algorithm(name: str) -> Any:
@@ -74,12 +74,12 @@ def algorithm(name: str) -> Any:
             f"There is no algorithm {name}: there are {', '.join(known)}, and one of your own as "
             "module:Name."
         )
-    found = own(name)
-    return found.family(name) if hasattr(found, "family") else found
+    loaded = import_by_name(name)
+    return loaded.family(name) if hasattr(loaded, "family") else loaded
 
 
 def domains() -> tuple[Domain, ...]:
-    return (*found("DOMAINS"), *ADDED)
+    return (*discover("DOMAINS"), *ADDED)
 
 
 def domain_of(env: str) -> Domain:
@@ -101,5 +101,9 @@ def domain_names() -> dict[str, str]:
     for folder in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         public = getattr(import_module(folder.name), "PUBLIC", {}) if folder.ispkg else {}
         home = folder.name.removeprefix("tenfold.")
-        names |= {name: f"{home}.{file}" for file, own in public.items() for name in own.split()}
+        names |= {
+            name: f"{home}.{file}"
+            for file, public_names in public.items()
+            for name in public_names.split()
+        }
     return names

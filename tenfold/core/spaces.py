@@ -45,8 +45,8 @@ class DiscreteActions:
 def allowed_actions(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Actions [B] that a mask [B, n] allows, each as likely as the other, by uniform numbers; the
     first where nothing is allowed."""
-    place = (u * mask.sum(-1)).astype(np.int64)
-    return (mask.cumsum(-1) > place[:, None]).argmax(-1)
+    rank = (u * mask.sum(-1)).astype(np.int64)
+    return (mask.cumsum(-1) > rank[:, None]).argmax(-1)
 
 
 def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
@@ -71,7 +71,7 @@ class PolicyActions:
     starts: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    parts: tuple["PolicyActions", ...] = ()
+    children: tuple["PolicyActions", ...] = ()
     # for each number the place of the option that must be chosen for it to count, or -1
     gates: tuple[int, ...] = ()
 
@@ -83,23 +83,27 @@ class PolicyActions:
     @property
     def leaves(self) -> tuple["PolicyActions", ...]:
         """The parts that have no parts, in order."""
-        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.parts else (self,)
+        return (
+            tuple(leaf for part in self.children for leaf in part.leaves)
+            if self.children
+            else (self,)
+        )
 
     @property
     def numbers(self) -> int:
         return len(self.sizes) + len(self.low)
 
-    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
+    def for_env(self, discrete: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Components [B, C] and numbers [B, D] as the environments' actions [B, …]; mixtures as
         rows for `decode`."""
-        if self.parts:
-            return np.concatenate([chosen, real], axis=1, dtype=np.float64)
+        if self.children:
+            return np.concatenate([discrete, real], axis=1, dtype=np.float64)
         if self.sizes:
-            chosen = chosen + self.starts if any(self.starts) else chosen
+            discrete = discrete + self.starts if any(self.starts) else discrete
             if isinstance(self.space, spaces.Discrete):
-                return chosen[:, 0]
+                return discrete[:, 0]
             # a copy: an environment may keep its action, or change it
-            return chosen.astype(self.space.dtype).reshape(-1, *(self.space.shape or ()))
+            return discrete.astype(self.space.dtype).reshape(-1, *(self.space.shape or ()))
         assert isinstance(self.space, spaces.Box)
         return (
             np.clip(real, self.low, self.high, dtype=np.float64)
@@ -116,35 +120,37 @@ class PolicyActions:
         rows, numbers = len(address), self.numbers
         u = uniform(stream, (address[:, None] * numbers + np.arange(numbers)).ravel())
         u, at = u.reshape(rows, -1), 0
-        chosen = np.zeros((rows, len(self.sizes)), np.int64)
+        discrete = np.zeros((rows, len(self.sizes)), np.int64)
         for c, n in enumerate(self.sizes):
             allowed = np.ones((rows, n), np.bool_) if mask is None else mask[:, at : at + n]
-            place = (u[:, c] * allowed.sum(-1)).astype(np.int64)
-            chosen[:, c] = (allowed.cumsum(-1) > place[:, None]).argmax(-1)
+            rank = (u[:, c] * allowed.sum(-1)).astype(np.int64)
+            discrete[:, c] = (allowed.cumsum(-1) > rank[:, None]).argmax(-1)
             at += n
         low, high = (
             np.nan_to_num(bound, posinf=1, neginf=-1)
             for bound in (np.array(self.low), np.array(self.high))
         )
-        return self.for_env(chosen, low + (high - low) * u[:, len(self.sizes) :])
+        return self.for_env(discrete, low + (high - low) * u[:, len(self.sizes) :])
 
     def decode(self, row: np.ndarray) -> Any:
         """A mixture's action from its row."""
         at_sizes, at_numbers = 0, len(self.sizes)
-        found = []
-        for part in self.parts:
+        actions = []
+        for part in self.children:
             c, d = len(part.sizes), len(part.low)
-            own = np.concatenate([row[at_sizes : at_sizes + c], row[at_numbers : at_numbers + d]])
+            part_row = np.concatenate(
+                [row[at_sizes : at_sizes + c], row[at_numbers : at_numbers + d]]
+            )
             at_sizes, at_numbers = at_sizes + c, at_numbers + d
-            found.append(
-                part.decode(own)
-                if part.parts
-                else part.for_env(own[None, :c].astype(np.int64), own[None, c:])[0]
+            actions.append(
+                part.decode(part_row)
+                if part.children
+                else part.for_env(part_row[None, :c].astype(np.int64), part_row[None, c:])[0]
             )
         return (
-            dict(zip(self.space.keys(), found, strict=True))
+            dict(zip(self.space.keys(), actions, strict=True))
             if isinstance(self.space, spaces.Dict)
-            else tuple(found)
+            else tuple(actions)
         )
 
 
@@ -167,12 +173,12 @@ def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
         )
     if isinstance(space, spaces.Tuple | spaces.Dict):
         below = list(space.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
-        parts = tuple(policy_actions(part, name) for part in below)
+        children = tuple(policy_actions(part, name) for part in below)
         sizes, starts, low, high = (
-            tuple(x for part in parts for x in getattr(part, field))
+            tuple(x for part in children for x in getattr(part, field))
             for field in ("sizes", "starts", "low", "high")
         )
-        return PolicyActions(space, sizes, starts, low, high, parts, gates_of(parts, name))
+        return PolicyActions(space, sizes, starts, low, high, children, gates_of(children, name))
     raise EnvironmentFault(
         f"{name} has actions of type {type(space).__name__} ({space}), which ppo cannot choose: "
         "wrap the environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a "
@@ -180,11 +186,11 @@ def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
     )
 
 
-def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
+def gates_of(children: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
     """The gates of all numbers, or none where no part is Gated."""
     gates: list[int] = []
-    firsts = np.cumsum([0, *(part.options for part in parts)]).tolist()
-    for part, first in zip(parts, firsts, strict=False):
+    firsts = np.cumsum([0, *(part.options for part in children)]).tolist()
+    for part, first in zip(children, firsts, strict=False):
         if not isinstance(part.space, Gated):
             gates += [gate + first if gate >= 0 else -1 for gate in part.gates] or [-1] * len(
                 part.low
@@ -193,7 +199,7 @@ def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
         rows, option = part.space.shape[0], part.space.option
         fitting = [
             (at, other.sizes[0])
-            for other, at in zip(parts, firsts, strict=False)
+            for other, at in zip(children, firsts, strict=False)
             if len(set(other.sizes)) == 1 and len(other.sizes) == rows and option < other.sizes[0]
         ]
         if not fitting:
@@ -233,10 +239,10 @@ class BoundedActions:
     def for_env(self, action: np.ndarray) -> np.ndarray:
         """Numbers [B, D] as the environments' actions [B, …]."""
         share = (np.asarray(action, np.float64) + 1) / 2
-        found = self.low + share * (self.high - self.low)
+        scaled = self.low + share * (self.high - self.low)
         # rounding must not carry one over its bound
-        found = np.clip(found, self.low, self.high).astype(self.space.dtype)
-        return found.reshape(-1, *self.space.shape)
+        scaled = np.clip(scaled, self.low, self.high).astype(self.space.dtype)
+        return scaled.reshape(-1, *self.space.shape)
 
     def random(
         self, stream: np.uint64, address: np.ndarray, mask: np.ndarray | None = None

@@ -34,14 +34,14 @@ def set_threads(count: int) -> None:
 
 
 def require_memory(
-    wanted: int, what: str = "The replay memory", setting: str = "agent.capacity"
+    required: int, what: str = "The replay memory", setting: str = "agent.capacity"
 ) -> None:
     """Refuses what memory cannot hold, and says which setting makes it smaller: the kernel would
     end the process without a word."""
     free, whose = room()
-    if wanted > free:
+    if required > free:
         raise UserError(
-            f"{what} needs {wanted:,} bytes and {free:,} are free {whose}: lower {setting}."
+            f"{what} needs {required:,} bytes and {free:,} are free {whose}: lower {setting}."
         )
 
 
@@ -65,7 +65,7 @@ def container_room(
 ) -> int | None:
     """What the control groups above this process leave (version 2 or 1); None where there is no
     limit to read."""
-    found: list[int] = []
+    limits: list[int] = []
     with contextlib.suppress(OSError):
         for line in proc.read_text().splitlines():
             number, controllers, path = line.split(":", 2)
@@ -94,10 +94,10 @@ def container_room(
                         stat = dict(
                             s.split() for s in (folder / "memory.stat").read_text().splitlines()
                         )
-                        found.append(
+                        limits.append(
                             most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
                         )
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 STAGES = (
@@ -135,10 +135,10 @@ class Clock:
         may be more than there was."""
         before = self.before
         self.lap(stage)
-        whole, told = self.before - before, sum(known.values())
+        whole, reported = self.before - before, sum(known.values())
         for name, spent in known.items():
-            self.spent[name] += spent * min(whole, told) // max(told, 1)
-        self.spent[stage] -= min(whole, told)
+            self.spent[name] += spent * min(whole, reported) // max(reported, 1)
+        self.spent[stage] -= min(whole, reported)
 
     def shares(self) -> dict[str, float]:
         whole = sum(self.spent.values()) or 1

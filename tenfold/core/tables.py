@@ -115,8 +115,8 @@ def opened_at(context: Any, builder: Any, opened: types.NamedTuple, numbers: Any
     """The named tuple of the arrays and numbers whose addresses and shapes begin at a pointer."""
 
     def load(row: int, column: int) -> Any:
-        place = row * (1 + MOST_DIMENSIONS) + column
-        return builder.load(cgutils.gep_inbounds(builder, numbers, place))
+        index = row * (1 + MOST_DIMENSIONS) + column
+        return builder.load(cgutils.gep_inbounds(builder, numbers, index))
 
     values = []
     for row, kind in enumerate(opened.types):
@@ -231,7 +231,7 @@ def table_of(arrays: NamedTuple) -> np.ndarray:
 
 def opener(kind: type) -> Any:
     """For kernels: the function that turns a table into the named tuple `kind` of its arrays."""
-    found = types.NamedTuple(field_types(kind), kind)
+    tuple_type = types.NamedTuple(field_types(kind), kind)
 
     @intrinsic
     def open_table(typing: Any, table: Any) -> Any:
@@ -245,10 +245,10 @@ def opener(kind: type) -> Any:
 
             values = [
                 array_at(context, builder, want, [number(row, c) for c in range(1 + want.ndim)])
-                for row, want in enumerate(found.types)
+                for row, want in enumerate(tuple_type.types)
             ]
-            return context.make_tuple(builder, found, values)
+            return context.make_tuple(builder, tuple_type, values)
 
-        return found(table), codegen
+        return tuple_type(table), codegen
 
     return open_table

@@ -14,19 +14,19 @@ from weakref import WeakSet
 from tenfold.core.errors import ConfigError, EnvironmentFault
 
 OWN = "own/"
-there: dict[str, Any] = {}  # name -> the object or function
+registered: dict[str, Any] = {}  # name -> the object or function
 made: dict[str, WeakSet[Any]] = {}  # name -> what its function made
 
 
 def name_of(env: Any) -> str:
     """The name that an environment goes by in this process from now on."""
-    known = [name for name, own in there.items() if own is env]
+    known = [name for name, registered_env in registered.items() if registered_env is env]
     if known:
         return known[0]
     word = getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
     base = OWN + "".join(letter for letter in word if letter.isalnum() or letter in "_-")
     name, number = base, 1
-    while name in there:
+    while name in registered:
         number += 1
         name = f"{base}-{number}"
     bind(name, env)
@@ -40,7 +40,7 @@ def bind(name: str, env: Any) -> None:
             "env",
             f"= {env!r:.60} is neither a name, an environment, nor a function that makes one.",
         )
-    there[name], made[name] = env, WeakSet()
+    registered[name], made[name] = env, WeakSet()
 
 
 def bare(name: str) -> str:
@@ -60,18 +60,18 @@ def lend(name: str, env: Any) -> None:
 def is_object(name: str) -> bool:
     """Whether there is only one environment of this name."""
     name = bare(name)
-    return name in there and not callable(there[name])
+    return name in registered and not callable(registered[name])
 
 
 def is_known(name: str) -> bool:
     """Whether this process has what goes by this name."""
-    return bare(name) in there
+    return bare(name) in registered
 
 
 def take(name: str, **more: Any) -> Any:
     """An environment by this name: the object itself, or a new one that the function makes."""
     name = bare(name)
-    if name not in there:
+    if name not in registered:
         raise EnvironmentFault(
             f"The environment {name} was handed over as an object or a function, which this "
             "process does not "
@@ -80,8 +80,8 @@ def take(name: str, **more: Any) -> Any:
             "need one by name: register it in a module of its own and write "
             'env="my_module:Mine-v0".'
         )
-    own = there[name]
-    return make(own, more) if callable(own) else own
+    registered_env = registered[name]
+    return make(registered_env, more) if callable(registered_env) else registered_env
 
 
 def require_named(name: str) -> None:
@@ -109,8 +109,12 @@ def make(function: Callable[..., Any], more: dict[str, Any]) -> Any:
     """`more` (a render mode, for a film) reaches functions that take it."""
     from inspect import Parameter, signature
 
-    taken = signature(function).parameters.values()
-    every = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken)
+    parameters = signature(function).parameters.values()
+    every = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
     return function(
-        **{key: value for key, value in more.items() if every or key in {p.name for p in taken}}
+        **{
+            key: value
+            for key, value in more.items()
+            if every or key in {p.name for p in parameters}
+        }
     )

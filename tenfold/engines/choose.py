@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenfold.config.options import custom_schedule
 from tenfold.core.errors import ConfigError, Obstacle
-from tenfold.core.registry import OBSTACLES, algorithm, own
+from tenfold.core.registry import OBSTACLES, algorithm, import_by_name
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
@@ -135,7 +135,7 @@ def fitting_engine(
                     f"{agent.device.type}: set device, or use plain or auto.",
                 )
             continue
-        kind, automatic = own(entry.home), entry.automatic
+        kind, automatic = import_by_name(entry.home), entry.automatic
         obstacle = obstacles.get(name) or kind.why_not(agent, run)
         if not obstacle and (asked or automatic):
             return name, kind, reasons

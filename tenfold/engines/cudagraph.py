@@ -103,7 +103,7 @@ class Captured:
     def replay_graph(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
         """What was written into the first `count` parts of a buffer goes to the GPU, and `work` is
         done there: one graph of this name, recorded when it is first needed."""
-        self.graph(name, staging, staging.place, work, count).replay()
+        self.graph(name, staging, staging.slot_index, work, count).replay()
         staging.gone()
 
     def record_all(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:

@@ -35,7 +35,7 @@ class ReplayGraph(Captured):
         super().__init__(agent, replay, envs)
         self.agents = getattr(agent, "agents", [agent])
         self.draws = self.update_draws()
-        self.mirror = DeviceReplay(replay.each, agent.device)
+        self.mirror = DeviceReplay(replay.memories, agent.device)
         count = 1 if replay.priorities else MOST
         self.sent = StagingBuffer(agent.device, self.shapes(), count, depth=2)
         for slot in self.sent.arrays:
@@ -78,7 +78,7 @@ class ReplayGraph(Captured):
 
     def shapes(self) -> Shapes:
         """What is sent for an update."""
-        batch, frames = self.replay.batch, self.replay.each[0].frames
+        batch, frames = self.replay.batch, self.replay.memories[0].frames
         items = batch.reward.shape[-1]
         shapes: Shapes = {
             "places": (self.lead(2, items, frames), np.int64),
@@ -112,9 +112,9 @@ class ReplayGraph(Captured):
         replay, updates = self.replay, self.agent.updates
         beta = value_at(replay.priorities.beta, step) if replay.priorities else 1.0
         lr, slot = value_at(self.agent.config.lr, step), self.sent.open()
-        outputs = self.outputs[self.sent.place]
+        outputs = self.outputs[self.sent.slot_index]
         for k in range(count):
-            for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
+            for m, (agent, memory) in enumerate(zip(self.agents, replay.memories, strict=True)):
                 rows, next_mask, draws = outputs[k][m]
                 memory.sample_indices(beta, m * self.mirror.rows, rows)
                 if next_mask is not None:
@@ -128,7 +128,7 @@ class ReplayGraph(Captured):
 
     def observations(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Observations and next observations of update number k of those that were sent."""
-        obs, next_obs = self.mirror.at(self.sent.there[k]["places"]).unbind(len(self.lead()))
+        obs, next_obs = self.mirror.at(self.sent.on_device[k]["places"]).unbind(len(self.lead()))
         shape = self.replay.batch.obs.shape
         return obs.reshape(shape), next_obs.reshape(shape)
 
@@ -250,7 +250,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
         return "update" if self.agent.delay == 1 else ("update", self.turn)
 
     def record_update(self, k: int) -> None:
-        sent, (obs, next_obs) = self.sent.there[k], self.observations(k)
+        sent, (obs, next_obs) = self.sent.on_device[k], self.observations(k)
         self.recorder.begin_recorded(sent, (self.turn + k + 1) % self.agent.delay == 0)
         batch = sent | {"obs": obs, "next_obs": next_obs}
         errors, (metrics,) = self.learning.update([(batch,)], self.recorder)
@@ -276,7 +276,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
 
     @torch.no_grad()
     def record_acting(self) -> None:
-        agent, inputs = self.agent, self.acting.there[0]
-        output = agent.online.said(agent.to_net(inputs["rows"]))
+        agent, inputs = self.agent, self.acting.on_device[0]
+        output = agent.online.policy_output(agent.to_net(inputs["rows"]))
         action = agent.sample_action(output, inputs["uniform"], inputs["normal"])
         self.acted.copy_(action, non_blocking=True)

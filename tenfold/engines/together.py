@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import Obstacle
-from tenfold.core.registry import own
+from tenfold.core.registry import import_by_name
 from tenfold.envs.adapter import Episode
 from tenfold.envs.control_dynamics import KINDS
 from tenfold.envs.functions import runs_on_gpu
@@ -175,7 +175,7 @@ class TogetherEngine:
     def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
         """A group of these learners, whose settings are alike but for the seed. They may be some
         of the `of` seeds of an experiment, all of which are trained alike."""
-        first, kind = learners[0], own(cls.seeds_home)
+        first, kind = learners[0], import_by_name(cls.seeds_home)
         seeds = [cls.seed_of(learner) for learner in learners]
         device, precision = str(first.agent.device), first.engine.precision
         return Group(learners, kind(seeds, device, precision, of=of))
@@ -183,7 +183,7 @@ class TogetherEngine:
     @classmethod
     def bytes_each(cls, learner: Any) -> int:
         """Memory of a learner on the device."""
-        return own(cls.seeds_home).bytes_each(cls.seed_of(learner))
+        return import_by_name(cls.seeds_home).bytes_each(cls.seed_of(learner))
 
     def prepare(self, run: Any) -> None:
         # here: they come from the device for all learners at once

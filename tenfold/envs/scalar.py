@@ -98,8 +98,8 @@ class ScalarEnvironments(Environments):
         self.unread_mask = not policy and offers_mask(one.observation_space)
         self.exact_resume = not (one.spec is not None and one.spec.nondeterministic)
         shape, dtype = one.action_space.shape or (), one.action_space.dtype or np.dtype(np.int64)
-        self.decode = masks.actions.decode if masks and masks.actions.parts else None
-        if masks and masks.actions.parts:
+        self.decode = masks.actions.decode if masks and masks.actions.children else None
+        if masks and masks.actions.children:
             shape, dtype = (masks.actions.numbers,), np.dtype(np.float64)
         self.room = 1024  # for actions of the current episodes; grows by doubling
         self.actions = np.zeros((num_envs, self.room, *shape), dtype)
@@ -110,7 +110,7 @@ class ScalarEnvironments(Environments):
         space = masks.observation_space if masks else one.observation_space
         self.shape = space.shape or ()
         self.plan = (
-            FlattenPlan(space, name) if self.layout.parts and not self.layout.graph else None
+            FlattenPlan(space, name) if self.layout.children and not self.layout.graph else None
         )
         self.rows = list(self.obs)  # views, made once
         self.flat, self.flat_rows = self.obs.reshape(-1), [row.reshape(-1) for row in self.rows]

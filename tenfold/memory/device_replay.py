@@ -42,15 +42,15 @@ class DeviceReplay:
         row_bytes = obs.shape[1] * obs.itemsize
         word = next(WORDS[size] for size in WORDS if row_bytes % size == 0)
         self.rows = len(obs)
-        self.words = [memory.obs.view(word) for memory in self.memories]
-        rows, width = len(self.memories) * self.rows, self.words[0].shape[1]
+        self.obs_words = [memory.obs.view(word) for memory in self.memories]
+        rows, width = len(self.memories) * self.rows, self.obs_words[0].shape[1]
         # the last row is nobody's
         self.table = torch.zeros(rows + 1, width, dtype=tensor_type(word), device=device)
         self.numbers = self.table.view(tensor_type(obs.dtype))  # the same, number by number
         self.room = min(self.rows, max(LEAST, 4 * len(self.memories[0].head)))
         shapes = {"place": ((self.room,), np.int64), "row": ((self.room, width), word)}
         self.parcel = StagingBuffer(device, shapes, depth=2)
-        self.parcel.there[0]["place"].fill_(rows)
+        self.parcel.on_device[0]["place"].fill_(rows)
         self.since = [np.zeros_like(memory.head) for memory in self.memories]
         self.writes = [-1] * len(self.memories)
         self.written = np.zeros(self.rows, np.int64)  # scratch
@@ -79,7 +79,7 @@ class DeviceReplay:
         (here,) = self.parcel.open()
         np.add(written, number * self.rows, out=here["place"][:count])
         here["place"][count:] = len(self.table) - 1
-        np.take(self.words[number], written, axis=0, out=here["row"][:count], mode="clip")
+        np.take(self.obs_words[number], written, axis=0, out=here["row"][:count], mode="clip")
 
     def go(self) -> None:
         """Rows that were filled in, to the device and to their places."""
@@ -88,13 +88,13 @@ class DeviceReplay:
 
     def put(self) -> None:
         """Rows that have arrived, to their places."""
-        there = self.parcel.there[0]
-        self.table.index_put_((there["place"],), there["row"])
+        arrived = self.parcel.on_device[0]
+        self.table.index_put_((arrived["place"],), arrived["row"])
 
     def at(self, places: torch.Tensor) -> torch.Tensor:
         """The observations at `places`, numbers behind one another in the last dimension."""
-        found = self.table.index_select(0, places.flatten()).view(self.numbers.dtype)
-        return found.view(*places.shape, -1)
+        rows = self.table.index_select(0, places.flatten()).view(self.numbers.dtype)
+        return rows.view(*places.shape, -1)
 
 
 def tensor_type(dtype: Any) -> torch.dtype:

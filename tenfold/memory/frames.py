@@ -26,7 +26,7 @@ class FrameStack:
         self.envs, self.rows = envs, envs.obs
         self.frames = FrameRing(frames, envs.layout, envs.num_envs) if frames > 1 else None
         if self.frames:
-            self.rows = self.frames.seen
+            self.rows = self.frames.stacked
             self.frames.begin(envs.obs)
 
     def step(self) -> None:
@@ -49,7 +49,7 @@ class FrameStack:
 
 
 class FrameRing:
-    """A ring of a few rows for each lane, and `seen` [B, k, *shape], oldest frame first; an
+    """A ring of a few rows for each lane, and `stacked` [B, k, *shape], oldest frame first; an
     episode's first frame stands also for those before it."""
 
     def __init__(self, frames: int, layout: ObsLayout, lanes: int) -> None:
@@ -58,8 +58,8 @@ class FrameRing:
         self.obs = np.zeros((lanes * rows, layout.size), layout.dtype)
         self.kind = np.zeros(lanes * rows, np.uint8)
         self.head = np.zeros(lanes, np.int64)
-        self.seen = np.zeros((lanes, frames, *layout.shape), layout.dtype)
-        self.flat = self.seen.reshape(lanes, -1)
+        self.stacked = np.zeros((lanes, frames, *layout.shape), layout.dtype)
+        self.flat = self.stacked.reshape(lanes, -1)
 
     def begin(self, obs: np.ndarray) -> None:
         """New episodes in all lanes."""
@@ -85,11 +85,11 @@ class FrameRing:
         )
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"obs": self.obs, "kind": self.kind, "head": self.head, "seen": self.seen}
+        return {"obs": self.obs, "kind": self.kind, "head": self.head, "seen": self.stacked}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, own in self.state().items():
-            own[...] = state[name]
+        for name, array in self.state().items():
+            array[...] = state[name]
 
 
 def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -110,26 +110,26 @@ def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
                 yield memory.obs, memory.kind, memory.head, frames, *step, memory.flat
 
 
-def push_reference(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):
+def push_reference(obs, kind, head, frames, ended, skipped, new_obs, final_obs, stacked):
     """What was seen moves on by one frame; where an episode ended there is only its successor's
     first; where nothing moved the latest frame is another."""
     for lane in range(len(head)):
-        old = np.split(seen[lane], frames)
+        old = np.split(stacked[lane], frames)
         if skipped[lane]:  # an episode with one frame so far begins with the other one
             alone = kind[lane * (frames + 2) + (head[lane] - 1) % (frames + 2)] in (FINAL, PENDING)
-            found = [new_obs[lane]] * frames if alone else [*old[:-1], new_obs[lane]]
+            window = [new_obs[lane]] * frames if alone else [*old[:-1], new_obs[lane]]
         elif ended[lane]:
-            found = [new_obs[lane]] * frames
+            window = [new_obs[lane]] * frames
         else:
-            found = [*old[1:], new_obs[lane]]
-        seen[lane] = np.concatenate(found)
-    return seen
+            window = [*old[1:], new_obs[lane]]
+        stacked[lane] = np.concatenate(window)
+    return stacked
 
 
 @pair(push_reference, push_examples, dtypes=("float32", "uint8"))
 @kernel
-def push_frames(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):
-    """Stores one step of every lane and writes what each sees then into `seen` [B, k·size]."""
+def push_frames(obs, kind, head, frames, ended, skipped, new_obs, final_obs, stacked):
+    """Stores one step of every lane and writes what each sees then into `stacked` [B, k·size]."""
     length = frames + 2
     for lane in range(head.size):
         base, h = lane * length, head[lane]
@@ -145,7 +145,7 @@ def push_frames(obs, kind, head, frames, ended, skipped, new_obs, final_obs, see
         copy_row(obs, base + h % length, new_obs, lane)
         row = base + h % length
         for j in range(frames - 1, -1, -1):
-            copy_frame(obs, row, seen, lane, j)
+            copy_frame(obs, row, stacked, lane, j)
             if j:
                 row = frame_before(kind, base, length, row)
-    return seen
+    return stacked

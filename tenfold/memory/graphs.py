@@ -18,10 +18,10 @@ def pack(rows: torch.Tensor, size: GraphSize) -> Graphs:
     """The graphs of rows [B, size]; nodes and edges that are not there take no room."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling():
         return pack_anywhere(rows, size)
-    parts = pack_rows(
+    arrays = pack_rows(
         rows.numpy(), np.array([size.nodes, size.edges, size.node, size.edge, size.whole])
     )
-    return Graphs(*map(torch.from_numpy, parts))
+    return Graphs(*map(torch.from_numpy, arrays))
 
 
 def row_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -103,7 +103,7 @@ class Replay:
         )
 
     @property
-    def each(self) -> "list[Replay]":
+    def memories(self) -> "list[Replay]":
         """The memories it is made of: itself."""
         return [self]
 
@@ -274,8 +274,8 @@ class Replay:
                 lane * self.lane_rows
                 + np.arange(max(old, new - self.lane_rows + 1), new + 1) % self.lane_rows
             )
-        place = np.concatenate(places)
-        return {"place": place} | {name: getattr(self, name)[place] for name in self.stored}
+        index = np.concatenate(places)
+        return {"place": index} | {name: getattr(self, name)[index] for name in self.stored}
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -289,11 +289,11 @@ class Replay:
                 getattr(self, name)[rows["place"]] = rows[name]
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, own in self.state().items():
-            if own.shape != state[name].shape:
+        for name, array in self.state().items():
+            if array.shape != state[name].shape:
                 raise UserError(
                     f"The saved replay's {name} has shape {state[name].shape}, and this one's has "
-                    f"{own.shape}."
+                    f"{array.shape}."
                 )
         for name in ("kind", "ready", "head", "start", "count", "top"):
             getattr(self, name)[:] = state[name]

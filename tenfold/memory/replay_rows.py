@@ -234,7 +234,7 @@ def draw_ready(stream, count, ready, head, row):
         used = max(used, head[lane] + 1)
     used = min(used, length)
     for item in range(row.size):
-        place = 0
+        candidate = 0
         for attempt in range(ATTEMPTS):
             choice = int(
                 draw_uniform(stream, (count[1] * row.size + item) * ATTEMPTS + attempt)
@@ -242,12 +242,12 @@ def draw_ready(stream, count, ready, head, row):
                 * head.size
             )
             # a division costs as much as a cache miss; the first lane needs none
-            place = choice if choice < used else choice // used * length + choice % used
-            if ready[place]:
+            candidate = choice if choice < used else choice // used * length + choice % used
+            if ready[candidate]:
                 break
-        while not ready[place]:
-            place = (place + 1) % ready.size
-        row[item] = place
+        while not ready[candidate]:
+            candidate = (candidate + 1) % ready.size
+        row[item] = candidate
     count[1] += 1
     return row, count
 
@@ -312,9 +312,9 @@ def priority_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
 
 
 def set_priorities_reference(tree, top, row, error, alpha, eps):
-    for place, e in zip(row, error, strict=True):
+    for leaf, e in zip(row, error, strict=True):
         priority = (abs(float(e)) + eps) ** alpha
-        tree[len(tree) // 2 + place] = priority
+        tree[len(tree) // 2 + leaf] = priority
         top[0] = max(top[0], priority)
     for node in range(len(tree) // 2 - 1, 0, -1):
         tree[node] = tree[2 * node] + tree[2 * node + 1]

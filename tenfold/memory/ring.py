@@ -54,10 +54,10 @@ class Ring:
         self._place()
         self.segment = SharedBuffer(SLOTS + rows * self.stride, f"a ring of {rows} rows")
         self.data, self.space = SharedEvent(), SharedEvent()
-        self.words = self.segment.words()
-        self.words[HEAD] = self.words[TAIL] = 0
+        self.counters = self.segment.counters()
+        self.counters[HEAD] = self.counters[TAIL] = 0
         for sequence in self.sequences:
-            self.words[sequence] = 0
+            self.counters[sequence] = 0
 
     def _place(self) -> None:
         """Where fields begin within a slot, each on its own cache line; and the words of the slots'
@@ -78,7 +78,7 @@ class Ring:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._place()
-        self.words = self.segment.words()
+        self.counters = self.segment.counters()
 
     def _views(self, slot: int, writeable: bool) -> Row:
         start = SLOTS + slot * self.stride
@@ -100,12 +100,12 @@ class Ring:
 
     def available(self) -> int:
         """Rows published and not yet released; no system call."""
-        return self.words[HEAD] - self.words[TAIL]
+        return self.counters[HEAD] - self.counters[TAIL]
 
     @property
     def published(self) -> int:
         """Rows published since the ring was made."""
-        return self.words[HEAD]
+        return self.counters[HEAD]
 
     def fileno(self) -> int:
         """Ready when rows may be available: for `wait_for` over many rings. Then `peek` with
@@ -124,21 +124,21 @@ class Ring:
         Who finds it full sleeps until a quarter is free, or the time is up and a slot is: to be
         woken for every row would cost more than the row.
         """
-        words, head, rows, low = self.words, self.words[HEAD], self.rows, self.low
-        if head - words[TAIL] >= rows:
-            self.space.until(lambda: head - words[TAIL] <= low, timeout)
-            if head - words[TAIL] >= rows:
+        counters, head, rows, low = self.counters, self.counters[HEAD], self.rows, self.low
+        if head - counters[TAIL] >= rows:
+            self.space.until(lambda: head - counters[TAIL] <= low, timeout)
+            if head - counters[TAIL] >= rows:
                 return None
-        words[self.sequences[head % rows]] = WRITING
+        counters[self.sequences[head % rows]] = WRITING
         return self._writable[head % rows]
 
     def publish(self) -> None:
-        words, head = self.words, self.words[HEAD]
+        counters, head = self.counters, self.counters[HEAD]
         sequence = self.sequences[head % self.rows]
-        if words[sequence] != WRITING:
+        if counters[sequence] != WRITING:
             raise RuntimeError("publish() comes after slot(), once for each.")
-        words[sequence] = head + 1
-        words[HEAD] = head + 1
+        counters[sequence] = head + 1
+        counters[HEAD] = head + 1
         self.data.give()
 
     def take_over(self) -> int:
@@ -147,10 +147,10 @@ class Ring:
 
         Whoever held this end must be dead. The row it was writing is lost, and no other.
         """
-        head = self.words[HEAD]
+        head = self.counters[HEAD]
         # it died between the two stores
-        if self.words[self.sequences[head % self.rows]] == head + 1:
-            self.words[HEAD] = head = head + 1
+        if self.counters[self.sequences[head % self.rows]] == head + 1:
+            self.counters[HEAD] = head = head + 1
         self.data.give()
         self.space.give()
         return head
@@ -159,8 +159,8 @@ class Ring:
 
     def peek(self, timeout: float | None = None) -> Row | None:
         """The oldest row in place, read-only, valid until `release`; None when nothing came."""
-        words, tail = self.words, self.words[TAIL]
-        if words[HEAD] == tail and not self.data.until(lambda: words[HEAD] != tail, timeout):
+        counters, tail = self.counters, self.counters[TAIL]
+        if counters[HEAD] == tail and not self.data.until(lambda: counters[HEAD] != tail, timeout):
             return None
         self._check_sequence(tail)
         return self._readable[tail % self.rows]
@@ -168,49 +168,52 @@ class Ring:
     def release(self) -> None:
         """Gives the slot of the row peeked at back to the producer, after a last look at its
         sequence number."""
-        tail = self.words[TAIL]
+        tail = self.counters[TAIL]
         self._check_sequence(tail)
-        self.words[TAIL] = tail + 1
+        self.counters[TAIL] = tail + 1
         # an old count of published rows only rings once too often
-        if self.words[HEAD] - tail - 1 <= self.low:
+        if self.counters[HEAD] - tail - 1 <= self.low:
             self.space.give()
 
     def _check_sequence(self, tail: int) -> None:
-        found = self.words[self.sequences[tail % self.rows]]
-        if found != tail + 1:
+        sequence = self.counters[self.sequences[tail % self.rows]]
+        if sequence != tail + 1:
             raise TornRow(
                 f"Row {tail} of a ring of {self.rows} was overwritten while it was read (its slot "
-                f"says {'being written' if found == WRITING else found}, not {tail + 1}): two "
-                "producers write to it, or release() came without a row."
+                f"says {'being written' if sequence == WRITING else sequence}, not {tail + 1}): "
+                "two producers write to it, or release() came without a row."
             )
 
     def close(self) -> None:
         """Lets go of memory and bells. Views that somebody kept stay valid, and keep the memory."""
         for name in ("_writable", "_readable"):
             vars(self).pop(name, None)
-        self.words.release()
+        self.counters.release()
         self.segment.close()
         self.data.close()
         self.space.close()
 
 
 def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
-    found = np.dtype(dtype)
-    if found.hasobject:
+    checked = np.dtype(dtype)
+    if checked.hasobject:
         raise ConfigError(
             name,
             "is of Python objects, which cannot lie in shared memory: give it a number's dtype.",
         )
-    return found
+    return checked
 
 
 def require_same(agreed: Schema, schema: Schema, whose: str) -> None:
     """Refuses a producer whose rows have other fields: they would be stretched or converted on
     their way."""
     for name, (shape, dtype) in schema.items():
-        own = agreed.get(name)
-        if own is None or (tuple(own[0]), np.dtype(own[1])) != (tuple(shape), np.dtype(dtype)):
-            had = f"{own[0]} of {np.dtype(own[1])}" if own else "not there"
+        field = agreed.get(name)
+        if field is None or (tuple(field[0]), np.dtype(field[1])) != (
+            tuple(shape),
+            np.dtype(dtype),
+        ):
+            had = f"{field[0]} of {np.dtype(field[1])}" if field else "not there"
             raise UserError(
                 f"{whose} is not the same each time it is made: its {name} is {tuple(shape)} "
                 f"of {np.dtype(dtype)} here, and was {had} where the run began."

@@ -48,10 +48,10 @@ class Staging:
         self.count += 1
         if slot.sent is not None:
             slot.sent.synchronize()
-        found = {}
+        copies = {}
         for name, value in rows.items():
             if value.device.type == self.device.type:
-                found[name] = value if index is None else value[index]
+                copies[name] = value if index is None else value[index]
                 continue
             shape = value.shape if index is None else (len(index), *value.shape[1:])
             buffer = self.buffer(slot, name, shape, value.dtype)
@@ -59,17 +59,17 @@ class Staging:
                 buffer.copy_(value)
             else:
                 torch.index_select(value, 0, index, out=buffer)
-            found[name] = self.upload(buffer)
+            copies[name] = self.upload(buffer)
         slot.sent = self.mark()
-        return found
+        return copies
 
     def buffer(self, slot: PinnedSlot, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
         """The slot's memory of this name, as this shape; a larger one where it does not fit."""
         size = torch.Size(shape).numel()
-        own = slot.buffers.get(name)
-        if own is None or own.numel() < size or own.dtype != dtype:
-            own = slot.buffers[name] = self.allocate(size, dtype)
-        return own[:size].view(shape)
+        buffer = slot.buffers.get(name)
+        if buffer is None or buffer.numel() < size or buffer.dtype != dtype:
+            buffer = slot.buffers[name] = self.allocate(size, dtype)
+        return buffer[:size].view(shape)
 
     # what a device does; tests put a slow one in its place
 
@@ -111,19 +111,19 @@ class StagingBuffer:
         self.buffer = torch.zeros(count * self.part_bytes, dtype=torch.uint8, device=self.device)
         self.slots = [self.allocate(len(self.buffer)) for _ in range(depth)]
         self.sent: list[Any] = [None] * depth  # events
-        sizes = [self.part_bytes * parts for parts in range(1, count + 1)]
+        sizes = [self.part_bytes * k for k in range(1, count + 1)]
         self.ways = [[(self.buffer[:size], slot[:size]) for size in sizes] for slot in self.slots]
 
         def views(buffer: torch.Tensor, part: int) -> Tensors:
-            found = {}
+            arrays = {}
             for name, (shape, dtype) in shapes.items():
                 first = part * self.part_bytes + starts[name]
                 size = math.prod(shape) * np.dtype(dtype).itemsize
                 kind = torch.from_numpy(np.empty(0, dtype)).dtype
-                found[name] = buffer[first : first + size].view(kind).view(shape)
-            return found
+                arrays[name] = buffer[first : first + size].view(kind).view(shape)
+            return arrays
 
-        self.there = [views(self.buffer, part) for part in range(count)]
+        self.on_device = [views(self.buffer, part) for part in range(count)]
         self.arrays: list[list[dict[str, np.ndarray]]] = [
             [{k: v.numpy() for k, v in views(slot, part).items()} for part in range(count)]
             for slot in self.slots
@@ -131,23 +131,23 @@ class StagingBuffer:
 
     def open(self) -> list[dict[str, np.ndarray]]:
         """Arrays to write to, of every part; what they held is that of some earlier time."""
-        if self.sent[self.place] is not None:
-            self.sent[self.place].synchronize()
-        return self.arrays[self.place]
+        if self.sent[self.slot_index] is not None:
+            self.sent[self.slot_index].synchronize()
+        return self.arrays[self.slot_index]
 
     @property
-    def place(self) -> int:
+    def slot_index(self) -> int:
         """Of the buffer whose turn it is."""
         return self.count % len(self.slots)
 
-    def send(self, parts: int = 1) -> None:
+    def send(self, count: int = 1) -> None:
         """What was written, on its way, the first so many parts."""
-        self.upload(*self.ways[self.place][parts - 1])
+        self.upload(*self.ways[self.slot_index][count - 1])
         self.gone()
 
     def gone(self) -> None:
         """The copy was asked for, here or by a graph that it is a part of."""
-        self.sent[self.place] = self.mark(self.sent[self.place])
+        self.sent[self.slot_index] = self.mark(self.sent[self.slot_index])
         self.count += 1
 
     # what a device does; tests put a slow one in its place
@@ -155,8 +155,8 @@ class StagingBuffer:
     def allocate(self, size: int) -> torch.Tensor:
         return torch.zeros(size, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
 
-    def upload(self, there: torch.Tensor, here: torch.Tensor) -> None:
-        there.copy_(here, non_blocking=True)
+    def upload(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source, non_blocking=True)
 
     def mark(self, event: Any) -> Any:
         """An event after what was asked for so far: this one, or where there is none a new one."""

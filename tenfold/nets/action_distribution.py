@@ -83,7 +83,7 @@ def make_distribution(online: Any, config: "PPO", actions: PolicyActions) -> "Ac
 
 
 class ActionDistribution:
-    """Of an action with C categorical components (`chosen` [B, C], masks [B, options]) and D
+    """Of an action with C categorical components (`discrete` [B, C], masks [B, options]) and D
     Gaussian numbers (`real` [B, D])."""
 
     def __init__(self, online: Any, config: "PPO", actions: PolicyActions) -> None:
@@ -124,8 +124,8 @@ class ActionDistribution:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(chosen, real, next state), the policy alone; the state is the policy's part."""
         output, next_state = self.online.policy_step(obs, state)
-        chosen, real, _ = self.sample(output, mask, uniform, normal)
-        return chosen, real, next_state
+        discrete, real, _ = self.sample(output, mask, uniform, normal)
+        return discrete, real, next_state
 
     def greedy(
         self, obs: Any, state: torch.Tensor, mask: Any
@@ -145,13 +145,13 @@ class ActionDistribution:
         """(components, numbers, joint log-probability) by the network's output."""
         logits, means, log_std = self.split(output)
         log_p = torch.zeros(uniform.shape[0], device=output.device)
-        chosen = torch.zeros(uniform.shape, dtype=torch.int64, device=output.device)
+        discrete = torch.zeros(uniform.shape, dtype=torch.int64, device=output.device)
         if self.heads:
-            chosen, per_head = self.heads.act(logits, mask, uniform)
+            discrete, per_head = self.heads.act(logits, mask, uniform)
             log_p = log_p + self.heads.joint(per_head)
         real = means + log_std.exp() * normal
-        log_p = log_p + self.gated(gaussian.log_prob(means, log_std, real), chosen, mask).sum(-1)
-        return chosen, real, log_p
+        log_p = log_p + self.gated(gaussian.log_prob(means, log_std, real), discrete, mask).sum(-1)
+        return discrete, real, log_p
 
     # learning
 
@@ -169,15 +169,15 @@ class ActionDistribution:
     def evaluate(self, output: torch.Tensor, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probability of the joint action [B, 1] or of each component [B, C], entropy [B])."""
         logits, means, log_std = self.split(output)
-        log_std, chosen, mask = log_std.expand_as(means), batch["chosen"], batch.get("mask")
-        log_p = self.gated(gaussian.log_prob(means, log_std, batch["real"]), chosen, mask)
+        log_std, discrete, mask = log_std.expand_as(means), batch["chosen"], batch.get("mask")
+        log_p = self.gated(gaussian.log_prob(means, log_std, batch["real"]), discrete, mask)
         learned = self.config.entropy > 0
         squashes = self.config.squash and (learned or isinstance(self.online, GraphNetwork))
         bounds = (self.low, self.high) if squashes else None
         entropy = gaussian.policy_entropy(means, log_std, bounds, learned)
-        entropy = self.gated(entropy, chosen, mask).sum(-1)
+        entropy = self.gated(entropy, discrete, mask).sum(-1)
         if self.heads:
-            per_head, head_entropy = self.heads.evaluate(logits, chosen, mask)
+            per_head, head_entropy = self.heads.evaluate(logits, discrete, mask)
             log_p = torch.cat([per_head, log_p], -1)
             entropy = entropy + head_entropy.sum(-1)
         return log_p if self.online.critic is not None else log_p.sum(-1, keepdim=True), entropy
@@ -211,15 +211,15 @@ class ActionDistribution:
         return logits, means, log_std
 
     def gated(
-        self, of_numbers: torch.Tensor, chosen: torch.Tensor, mask: torch.Tensor | None
+        self, of_numbers: torch.Tensor, discrete: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         """What stands for numbers [B, D], 0 where the component that a number counts with chose
         another option, or is absent."""
         if self.gates is None or self.heads is None:
             return of_numbers
-        taken = self.heads.one_hot(chosen).bool()
-        taken = taken if mask is None else taken & mask
-        return torch.where(taken[:, self.gates.clamp(min=0)] | (self.gates < 0), of_numbers, 0.0)
+        counts = self.heads.one_hot(discrete).bool()
+        counts = counts if mask is None else counts & mask
+        return torch.where(counts[:, self.gates.clamp(min=0)] | (self.gates < 0), of_numbers, 0.0)
 
 
 class NodeDistribution(ActionDistribution):
@@ -261,8 +261,8 @@ class NodeDistribution(ActionDistribution):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         output, _ = self.online.packed(obs)
         draws = (self.allowed(obs, mask), uniform, normal)
-        _, chosen, real = self.nodes.drawn(output, obs, self.room, *draws)
-        return *self.nodes.padded(obs, self.room, chosen, real), state
+        _, discrete, real = self.nodes.draw_packed(output, obs, self.room, *draws)
+        return *self.nodes.padded(obs, self.room, discrete, real), state
 
     def compare(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         graphs: Any = batch["obs"]

@@ -18,10 +18,10 @@ from tenfold.nets.policy import Tower
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the networks read and say."""
+    """Sizes of the inputs and outputs of the networks."""
 
     shape: tuple[int, ...]  # of an observation
-    said: int  # numbers that the policy says of one
+    policy_outputs: int  # numbers the policy gives for one
     reals: int  # of an action, which critics read beside it
     values: int  # that a critic has for one
     critics: int = 2
@@ -38,14 +38,14 @@ class Temperature(nn.Module):
 
 class ActorCritics(FlatModule):
     """Observation [B, *shape] and action [B, reals] -> the critics' values [critics, B, values];
-    `said`: observation -> what the policy says [B, said]. As a target it may have critics alone."""
+    `policy_output`: observation -> [B, policy_outputs]. A target may have critics alone."""
 
     def __init__(
         self, sizes: Sizes, net: Net, actor: bool = True, temperature: bool = False
     ) -> None:
         super().__init__()
         self.size = sizes
-        self.actor: Any = Tower(sizes.shape, sizes.said, net) if actor else None
+        self.actor: Any = Tower(sizes.shape, sizes.policy_outputs, net) if actor else None
         self.critics = nn.ModuleList(
             Tower(sizes.shape, sizes.values, net, sizes.reals) for _ in range(sizes.critics)
         )
@@ -80,7 +80,7 @@ class ActorCritics(FlatModule):
         x = self.scaled(obs)
         return torch.stack([critic(x, action) for critic in self.critics])
 
-    def said(self, obs: torch.Tensor) -> torch.Tensor:
+    def policy_output(self, obs: torch.Tensor) -> torch.Tensor:
         """The policy's."""
         return self.actor(self.scaled(obs))
 
@@ -98,18 +98,20 @@ class StackedTowers(FlatModule):
 
     def __init__(self, network: ActorCritics, net: Net) -> None:
         super().__init__()
-        size, place = network.size, network.places["critics"]
+        size, critics = network.size, network.places["critics"]
         self.members = self.many = size.critics
         self.towers = Tower(size.shape, size.values, net, size.reals, size.critics)
-        buffers = (flat[place].view(size.critics, -1) for flat in (network.flat, network.flat_grad))
+        buffers = (
+            flat[critics].view(size.critics, -1) for flat in (network.flat, network.flat_grad)
+        )
         flat, grad = buffers
         kept = flat.clone()
         self.towers.to(flat.device)
         self.flatten(flat, grad).flat.copy_(kept)
 
     def forward(self, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
-        given = (None if t is None else t.expand(self.many, *t.shape) for t in (x, action))
-        return self.towers(*given)
+        inputs = (None if t is None else t.expand(self.many, *t.shape) for t in (x, action))
+        return self.towers(*inputs)
 
 
 class Stacked(nn.Module):
@@ -120,7 +122,7 @@ class Stacked(nn.Module):
         super().__init__()
         self.network, self.critics = network, StackedTowers(network, net)
         self.actor, self.temperature = network.actor, network.temperature
-        self.said = network.said
+        self.policy_output = network.policy_output
 
     def forward(self, obs: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
         return self.critics(self.network.scaled(obs), action)

@@ -48,7 +48,7 @@ class FlatModule(nn.Module):
                 start += size
         return self
 
-    def apart(self) -> Self:
+    def detached_copy(self) -> Self:
         """A copy to act by, whose parameters are tensors of their own: whoever saves one of them
         saves nothing else. It has no gradients and is not flat any more."""
         clone = copy.deepcopy(self)

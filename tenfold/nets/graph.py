@@ -68,23 +68,23 @@ class Attention(nn.Module):
         """`links` are those of the graphs, and then the same the other way round."""
         n, width = h.shape
         heads, part = self.heads, width // self.heads
-        told = self.tell(self.norm(h)).view(n, 5 if self.nodes else 2, heads, part).unbind(1)
-        asked = self.ask(self.token_norm(token)).view(-1, heads, part)
-        score = (rows(asked, graphs.owner) * told[0]).sum(-1) / math.sqrt(part)
+        projected = self.tell(self.norm(h)).view(n, 5 if self.nodes else 2, heads, part).unbind(1)
+        query = self.ask(self.token_norm(token)).view(-1, heads, part)
+        score = (rows(query, graphs.owner) * projected[0]).sum(-1) / math.sqrt(part)
         weight = segment_softmax(score, graphs.owner, graphs.batch)
-        heard = segment_sum(weight[..., None] * told[1], graphs.owner, graphs.batch).flatten(1)
+        heard = segment_sum(weight[..., None] * projected[1], graphs.owner, graphs.batch).flatten(1)
         old, token = token, token + self.hear(heard)
         token = token + self.sink(self.activation(self.lift(token)))
         if self.nodes:
             source, target = links
             along, against = self.between(graphs.edges).view(-1, 2, 2, heads, part).unbind(1)
             key_between, value_between = torch.cat([along, against]).unbind(1)
-            score = (rows(told[2], target) * (rows(told[3], source) + key_between)).sum(
+            score = (rows(projected[2], target) * (rows(projected[3], source) + key_between)).sum(
                 -1
             ) / math.sqrt(part)
             weight = segment_softmax(score, target, n)
             message = segment_sum(
-                weight[..., None] * (rows(told[4], source) + value_between), target, n
+                weight[..., None] * (rows(projected[4], source) + value_between), target, n
             ).flatten(1)
             h = h + self.gather(message) + rows(self.from_token(old), graphs.owner)
             h = h + self.node_sink(self.activation(self.node_lift(self.node_norm(h))))
@@ -114,10 +114,12 @@ class GraphNetwork(FlatModule):
             nn.Linear(size.node, width),
             nn.Linear(max(size.whole, 1), width),
         )
-        wanted = [
-            place < len(net.hidden) - 1 or self.node_width > 0 for place in range(len(net.hidden))
+        updates_nodes = [
+            index < len(net.hidden) - 1 or self.node_width > 0 for index in range(len(net.hidden))
         ]
-        self.layers = nn.ModuleList(Attention(width, size.edge, net, nodes) for nodes in wanted)
+        self.layers = nn.ModuleList(
+            Attention(width, size.edge, net, nodes) for nodes in updates_nodes
+        )
         self.token_norm = nn.LayerNorm(width)
         self.value_head = nn.Linear(width, max(columns, 1))
         self.graph_head = nn.Linear(width, self.graph_width) if self.graph_width else None
@@ -188,9 +190,9 @@ class GraphNetwork(FlatModule):
         of_nodes = None
         if self.node_width:
             room = graphs.batch * self.size.nodes
-            own = self.node_head(self.node_norm(h))
-            padded = own.new_zeros(room, self.node_width).index_copy(
-                0, graphs.places(self.size.nodes), own
+            node_output = self.node_head(self.node_norm(h))
+            padded = node_output.new_zeros(room, self.node_width).index_copy(
+                0, graphs.places(self.size.nodes), node_output
             )
             of_nodes = padded.view(graphs.batch, self.size.nodes, self.node_width)
         return torch.cat(self.arranged(of_graph, of_nodes), 1), self.values_of(token)
@@ -200,7 +202,7 @@ class GraphNetwork(FlatModule):
         for every node."""
         h, token = self.encode(graphs)
         options, numbers = (
-            sum(n for n, _ in parts) for parts in (self.outputs.options, self.outputs.numbers)
+            sum(n for n, _ in heads) for heads in (self.outputs.options, self.outputs.numbers)
         )
         logits, means, spread = self.node_head(self.node_norm(h)).split(
             [options, numbers, numbers], 1

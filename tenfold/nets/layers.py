@@ -128,11 +128,11 @@ def noisy_reference(weight, weight_sigma, bias, bias_sigma, noise):
     """Fortunato et al. (2018): w_oi = μ_oi + σ_oi f(ε_o) f(ε_i), b_o = μ_o + σ_o f(ε_o), f(x) =
     sign(x)√|x|."""
     if weight.dim() == 3:
-        each = [
-            noisy_reference(*parts)
-            for parts in zip(weight, weight_sigma, bias, bias_sigma, noise, strict=True)
+        per_member = [
+            noisy_reference(*member)
+            for member in zip(weight, weight_sigma, bias, bias_sigma, noise, strict=True)
         ]
-        return torch.stack([w for w, _ in each]), torch.stack([b for _, b in each])
+        return torch.stack([w for w, _ in per_member]), torch.stack([b for _, b in per_member])
     scaled = [math.copysign(math.sqrt(abs(x)), x) for x in noise.tolist()]
     o, i = weight.shape
     w = [
@@ -208,10 +208,10 @@ def layers_of(
     net: Net,
     members: int | None = None,
     sigma: float = 0.0,
-    beside: int = 0,
+    extra_inputs: int = 0,
 ) -> tuple[nn.ModuleList, nn.ModuleList, tuple[int, ...]]:
     """Convolutions if the input is an image, then fully connected layers, and the sizes of these.
-    `beside`: numbers that the first of them reads besides."""
+    `extra_inputs`: numbers that the first of them reads besides."""
     convolutions, width = [], math.prod(shape)
     if len(shape) == 3:
         channels, *sides = shape
@@ -219,7 +219,7 @@ def layers_of(
             convolutions.append(Layer(channels, out, members, kernel, stride))
             channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
         width = channels * math.prod(sides)
-    sizes = (width + beside, *net.hidden, outputs)
+    sizes = (width + extra_inputs, *net.hidden, outputs)
     connected = (Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(sizes))
     return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
 

@@ -11,7 +11,7 @@ from torch import nn
 from tenfold.config.options import Net
 from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.random import Purpose, draw_bits, fill_normal, key
-from tenfold.core.registry import own
+from tenfold.core.registry import import_by_name
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.layers import ACTIVATIONS, Layer, layers_of
 
@@ -28,21 +28,21 @@ class Tower(nn.Module):
         shape: tuple[int, ...],
         outputs: int,
         net: Net,
-        beside: int = 0,
+        extra_inputs: int = 0,
         members: int | None = None,
     ) -> None:
         super().__init__()
         self.lead = 1 if members is None else 2
         self.activation = ACTIVATIONS[net.activation]
         self.convolutions, self.layers, self.sizes = layers_of(
-            shape, outputs, net, members, beside=beside
+            shape, outputs, net, members, extra_inputs=extra_inputs
         )
 
-    def forward(self, x: torch.Tensor, beside: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, extra: torch.Tensor | None = None) -> torch.Tensor:
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
         x = x.flatten(self.lead)
-        x = self.layers[0](x if beside is None else torch.cat([x, beside], -1))
+        x = self.layers[0](x if extra is None else torch.cat([x, extra], -1))
         return self.rest(x)
 
     def rest(self, x: torch.Tensor) -> torch.Tensor:
@@ -72,12 +72,12 @@ class PolicyNetwork(FlatModule):
         """`columns` of the value, where it is not one number."""
         super().__init__()
         self.scale, self.columns = scale, columns
-        self.own = net.module
+        self.module_name = net.module
         self.shape, self.outputs = shape, options + reals
         self.policy: Any = self.tower(shape, options + reals, net)
         self.log_std = nn.Parameter(torch.zeros(reals))
         self.value: Any = self.tower(shape, columns or 1, net)
-        if critic and self.own:
+        if critic and self.module_name:
             raise ConfigError(
                 "agent.net.module", "is not for counterfactual baselines: leave one of them out."
             )
@@ -93,9 +93,9 @@ class PolicyNetwork(FlatModule):
     def initialise(self, seed: int, std: float) -> "PolicyNetwork":
         """Orthogonal weights and zero biases; a small last layer, so that the first policy is
         nearly uniform. Networks of one's own see to that themselves."""
-        if self.own:
-            self.policy = own_network(self.own, self.shape, self.outputs, seed)
-            self.value = own_network(self.own, self.shape, self.columns or 1, seed, 1)
+        if self.module_name:
+            self.policy = own_network(self.module_name, self.shape, self.outputs, seed)
+            self.value = own_network(self.module_name, self.shape, self.columns or 1, seed, 1)
             with torch.no_grad():
                 self.log_std.fill_(math.log(std))
             return self.flatten()
@@ -107,13 +107,13 @@ class PolicyNetwork(FlatModule):
                 (self.critic, VALUE_GAIN),
             ):
                 layers = [*tower.convolutions, *tower.layers] if tower else []
-                for place, layer in enumerate(layers):
+                for index, layer in enumerate(layers):
                     assert isinstance(layer, Layer)
                     layer.bias.zero_()
                     noise = fill_normal(stream, used, np.zeros(layer.weight.numel()))
                     used += noise.size
                     flat = orthogonal(noise.reshape(len(layer.weight), -1)) * (
-                        gain if place == len(layers) - 1 else OUTER_GAIN
+                        gain if index == len(layers) - 1 else OUTER_GAIN
                     )
                     layer.weight.copy_(torch.from_numpy(flat).view_as(layer.weight))
             self.log_std.fill_(math.log(std))
@@ -163,12 +163,12 @@ def own_network(
 ) -> nn.Module:
     """The user's network (`--agent.net.module my_nets:MyNet`), made as `MyNet(shape, outputs)` with
     torch seeded; refused where it does not map observations [B, *shape] to [B, outputs]."""
-    kind: Any = own(name)
+    kind: Any = import_by_name(name)
     with torch.random.fork_rng():
         torch.manual_seed(int(draw_bits(key(seed, Purpose.INIT, member), 0)) >> 1)
         try:
             made = kind(shape, outputs)
-            found = made(torch.zeros(2, *shape))
+            output = made(torch.zeros(2, *shape))
         except UserError:
             raise
         except Exception as error:  # the user's own code may complain in any way it likes
@@ -182,10 +182,10 @@ def own_network(
         raise ConfigError(
             "agent.net.module", f"= {name} has no parameters, so there is nothing to learn."
         )
-    if not isinstance(made, nn.Module) or tuple(found.shape) != (2, outputs):
+    if not isinstance(made, nn.Module) or tuple(output.shape) != (2, outputs):
         raise ConfigError(
             "agent.net.module",
             f"= {name} does not fit: it must be a torch.nn.Module that gives [B, {outputs}], and "
-            f"gave {list(getattr(found, 'shape', []))} for B = 2.",
+            f"gave {list(getattr(output, 'shape', []))} for B = 2.",
         )
     return made

@@ -99,10 +99,10 @@ class QNetwork(FlatModule):
         lead = 1 if self.members is None else 2
         x = x.flatten(lead)
         used = 0
-        for place, layer in enumerate(self.layers):
-            if place:
+        for index, layer in enumerate(self.layers):
+            if index:
                 x = self.activation(x)
-            if self.implicit and place == self.joins:
+            if self.implicit and index == self.joins:
                 x = self.at_fractions(x, fractions)
             x = layer(x, None if noise is None else noise[..., used : used + layer.noise_size])  # type: ignore[operator]
             used += layer.noise_size  # type: ignore[operator]
@@ -125,27 +125,27 @@ class QNetwork(FlatModule):
 
 def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:
     """`auto` replaced by the encoder that fits the observations; one that cannot fit is refused."""
-    wanted = net.encoder
-    encoder = layout.encoder if wanted == "auto" else wanted
+    requested = net.encoder
+    encoder = layout.encoder if requested == "auto" else requested
     if (encoder == "graph") != (layout.graph is not None):
         raise ConfigError(
             "agent.net.encoder",
-            f"= {wanted} does not fit: the observations are "
+            f"= {requested} does not fit: the observations are "
             f"{'graphs, use auto or graph' if layout.graph else 'no graphs, use auto or mlp'}.",
         )
     if encoder in CONVOLUTIONS:
         if len(layout.net_shape) != 3:
             raise ConfigError(
                 "agent.net.encoder",
-                f"= {wanted} needs images, and the observations have shape {layout.shape}: use "
+                f"= {requested} needs images, and the observations have shape {layout.shape}: use "
                 "auto or mlp.",
             )
         least = NATURE_SIDE if encoder == "nature" else 3
         if min(layout.net_shape[1:]) < least:
             raise ConfigError(
                 "agent.net.encoder",
-                f"= {wanted} needs images of at least {least} x {least}, and the observations have "
-                f"shape {layout.shape}: use auto, small or mlp.",
+                f"= {requested} needs images of at least {least} x {least}, and the observations "
+                f"have shape {layout.shape}: use auto, small or mlp.",
             )
     return replace(net, encoder=encoder)
 

@@ -21,7 +21,7 @@ ADAM_EPS = 1e-8  # where settings do not say
 TINY = np.finfo(np.float32).tiny
 
 
-def pieces(flat: torch.Tensor) -> list[torch.Tensor]:
+def split_flat(flat: torch.Tensor) -> list[torch.Tensor]:
     """The flat buffer as uneven tensors, like the layers of a network."""
     return list(flat.detach().clone().tensor_split([flat.numel() // 3, flat.numel() // 2]))
 
@@ -45,9 +45,11 @@ def adam_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def adam_reference(flat, grad, mean, square, step, lr, eps):
-    parameters = [torch.nn.Parameter(p) for p in pieces(flat)]
+    parameters = [torch.nn.Parameter(p) for p in split_flat(flat)]
     optimiser = torch.optim.Adam(parameters, lr=lr, betas=(BETA1, BETA2), eps=eps, foreach=False)
-    for p, g, m, s in zip(parameters, pieces(grad), pieces(mean), pieces(square), strict=True):
+    for p, g, m, s in zip(
+        parameters, split_flat(grad), split_flat(mean), split_flat(square), strict=True
+    ):
         p.grad = g
         optimiser.state[p] = {"step": torch.tensor(float(step - 1)), "exp_avg": m, "exp_avg_sq": s}
     optimiser.step()
@@ -101,8 +103,8 @@ def adam_recorded(
     there were `before` and the learning rate, are tensors, and all is one kernel. `before` [] or
     [M] counts this step afterwards."""
     members = flat.dim() > 1
-    parts = [t.unbind() if members else [t] for t in (flat, grad, mean, square, before)]
-    flats, grads, means, squares, steps = map(list, parts)
+    per_member = [t.unbind() if members else [t] for t in (flat, grad, mean, square, before)]
+    flats, grads, means, squares, steps = map(list, per_member)
     fused(
         flats,
         grads,
@@ -166,8 +168,8 @@ def clip_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def clip_reference(grad, limit):
-    parameters = [torch.nn.Parameter(torch.zeros_like(g)) for g in pieces(grad)]
-    for p, g in zip(parameters, pieces(grad), strict=True):
+    parameters = [torch.nn.Parameter(torch.zeros_like(g)) for g in split_flat(grad)]
+    for p, g in zip(parameters, split_flat(grad), strict=True):
         p.grad = g
     norm = torch.nn.utils.clip_grad_norm_(parameters, limit, foreach=False)
     return torch.cat([p.grad for p in parameters]), norm.view(1)  # type: ignore[misc]
@@ -231,7 +233,10 @@ def target_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 def polyak_reference(target, online, tau):
     return torch.cat(
-        [(1 - tau) * t + tau * o for t, o in zip(pieces(target), pieces(online), strict=True)]
+        [
+            (1 - tau) * t + tau * o
+            for t, o in zip(split_flat(target), split_flat(online), strict=True)
+        ]
     )
 
 

@@ -72,12 +72,12 @@ def baselines_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[A
 
 
 def baselines_reference(heads, logits, values, mask):
-    offsets, found = heads.tables.offsets, []
-    for k, (options, own) in enumerate(choices(heads, logits, mask)):
+    offsets, expected = heads.tables.offsets, []
+    for k, (options, allowed_logits) in enumerate(choices(heads, logits, mask)):
         row, i = divmod(k, heads.count)
         part = values.reshape(-1, heads.options)[row, offsets[i] : offsets[i + 1]]
-        found.append((own.softmax(0) * part[options]).sum() if options else part[0])
-    return torch.stack(found).view(*logits.shape[:-1], heads.count).detach()
+        expected.append((allowed_logits.softmax(0) * part[options]).sum() if options else part[0])
+    return torch.stack(expected).view(*logits.shape[:-1], heads.count).detach()
 
 
 # all alternatives at once
@@ -108,9 +108,9 @@ def counterfactual_values(
     """
     heads.check_actions(actions)
     rows, table = hidden.reshape(-1, hidden.shape[-1]), weight.t().contiguous()
-    chosen = actions.reshape(-1, heads.count) + heads.offsets
+    option_index = actions.reshape(-1, heads.count) + heads.offsets
     if learns is None:
-        values = every_alternative(heads, rows, table, chosen, rest)
+        values = every_alternative(heads, rows, table, option_index, rest)
     else:
         values = rest(rows).reshape(-1, 1).repeat(1, heads.options)
         learns = (
@@ -121,7 +121,7 @@ def counterfactual_values(
             r, o = row[part : part + step], option[part : part + step]
             x = (
                 rows.index_select(0, r)
-                - table.index_select(0, chosen[r, heads.component[o]])
+                - table.index_select(0, option_index[r, heads.component[o]])
                 + table.index_select(0, o)
             )
             values[r, o] = rest(x).flatten()
@@ -129,7 +129,11 @@ def counterfactual_values(
 
 
 def every_alternative(
-    heads: MaskedHeads, rows: torch.Tensor, table: torch.Tensor, chosen: torch.Tensor, rest: Rest
+    heads: MaskedHeads,
+    rows: torch.Tensor,
+    table: torch.Tensor,
+    option_index: torch.Tensor,
+    rest: Rest,
 ) -> torch.Tensor:
     """(B, M), a few rows at a time so that the pre-activations of their alternatives stay in
     cache."""
@@ -137,7 +141,7 @@ def every_alternative(
     values = rows.new_empty(count, heads.options)
     for start in range(0, count, step := max(1, CHUNK_NUMBERS // (heads.options * width))):
         part = slice(start, start + step)
-        without = rows[part, None] - nn.functional.embedding(chosen[part], table)
+        without = rows[part, None] - nn.functional.embedding(option_index[part], table)
         if heads.equal:
             x = without[:, :, None] + table.view(heads.count, heads.widest, width)
         else:

@@ -63,15 +63,15 @@ def critic_gradient_reference(q, y, weight, share, _by_q, error):
 def critic_gradient(q, y, weight, share, by_q, error):
     """Of one critic: ∂loss/∂Q into `by_q`; `share` of the TD error's size is added to `error`.
     Returns these, the loss and the mean value."""
-    each, part = ONE / np.float32(q.size), np.float32(share)
+    per_item, critic_share = ONE / np.float32(q.size), np.float32(share)
     loss = mean = ZERO
     for b in range(q.size):
-        apart = q[b] - y[b]
-        by_q[b] = weight[b] * apart * each
-        error[b] += part * abs(apart)
+        td_error = q[b] - y[b]
+        by_q[b] = weight[b] * td_error * per_item
+        error[b] += critic_share * abs(td_error)
     for b in range(q.size):
         loss += HALF * by_q[b] * (q[b] - y[b])
-        mean += q[b] * each
+        mean += q[b] * per_item
     return by_q, error, loss, mean
 
 
@@ -98,28 +98,28 @@ def order_by_least_reference(q, order, bounds):
 @kernel
 def order_by_least(q, order, bounds):
     """Returns these and the mean of the least values."""
-    place, total = 0, 0.0
+    position, total = 0, 0.0
     for c in range(q.shape[0]):
-        bounds[c] = place
+        bounds[c] = position
         for b in range(order.size):
             least = 0
             for other in range(1, q.shape[0]):
                 least = other if q[other, b] < q[least, b] else least
             if least == c:
-                order[place] = b
-                place += 1
+                order[position] = b
+                position += 1
                 total += q[c, b]
-    bounds[q.shape[0]] = place
+    bounds[q.shape[0]] = position
     return order, bounds, total / order.size
 
 
 def column_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, items, wanted in ((1, 1, 1), (5, 64, 30), (9, 33, 33), (4, 7, 0)):
+    for rows, items, picked in ((1, 1, 1), (5, 64, 30), (9, 33, 33), (4, 7, 0)):
         yield (
             rng.normal(size=rows * items).astype(dtype),
             items,
-            rng.permutation(items)[:wanted],
-            np.zeros(rows * wanted, dtype),
+            rng.permutation(items)[:picked],
+            np.zeros(rows * picked, dtype),
         )
 
 
@@ -205,7 +205,7 @@ def discrete_actor_gradient_reference(logits, q, alpha, _delta):
 def discrete_actor_gradient(logits, q, alpha, delta):
     """∂L/∂logit_k = π_k·(f_k − Σ_a π_a·f_a) / B with f = α·log π − Q into `delta`; returns it and
     the loss."""
-    share, each, loss = np.float32(alpha), ONE / np.float32(logits.shape[1]), ZERO
+    share, per_item, loss = np.float32(alpha), ONE / np.float32(logits.shape[1]), ZERO
     for b in range(logits.shape[1]):
         most, mass = log_mass(logits, b)
         mean = ZERO
@@ -214,8 +214,8 @@ def discrete_actor_gradient(logits, q, alpha, delta):
             delta[a, b] = share * log_pi - q[a, b]
             mean += exp(log_pi) * delta[a, b]
         for a in range(logits.shape[0]):
-            delta[a, b] = exp(logits[a, b] - most - mass) * (delta[a, b] - mean) * each
-        loss += mean * each
+            delta[a, b] = exp(logits[a, b] - most - mass) * (delta[a, b] - mean) * per_item
+        loss += mean * per_item
     return delta, loss
 
 
@@ -243,17 +243,19 @@ def temperature_gradient(log_p, target):
 def soft_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for batch, options, alpha in ((1, 1, 0.5), (5, 3, 0.2), (64, 7, 1.3)):
         logits, values = rng.normal(size=(2, batch, options)).astype(dtype)
-        given = torch.tensor(alpha, dtype=getattr(torch, dtype))
-        yield 2 * torch.from_numpy(logits), torch.from_numpy(values), given
+        temperature = torch.tensor(alpha, dtype=getattr(torch, dtype))
+        yield 2 * torch.from_numpy(logits), torch.from_numpy(values), temperature
 
 
 def soft_value_reference(logits, values, alpha):
     """Item by item: V = E[Q] + α·H."""
-    found = []
+    soft_values = []
     for row, q in zip(logits, values, strict=True):
         policy = Categorical(logits=row)
-        found.append((policy.probs * q).sum() + alpha * policy.entropy())
-    return torch.stack(found), torch.stack([Categorical(logits=row).entropy() for row in logits])
+        soft_values.append((policy.probs * q).sum() + alpha * policy.entropy())
+    return torch.stack(soft_values), torch.stack(
+        [Categorical(logits=row).entropy() for row in logits]
+    )
 
 
 @pair(

@@ -36,11 +36,11 @@ def examples(*scales: float, bounded: bool = False) -> Example:
 
     def yield_inputs(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
         for shape in SHAPES:
-            found = [scale * rng.normal(size=shape) for scale in scales]
+            arrays = [scale * rng.normal(size=shape) for scale in scales]
             if bounded:
                 low = rng.normal(size=shape[-1])
-                found += [low, low + rng.uniform(0.5, 3, shape[-1])]
-            yield tuple(torch.from_numpy(value.astype(dtype)) for value in found)
+                arrays += [low, low + rng.uniform(0.5, 3, shape[-1])]
+            yield tuple(torch.from_numpy(value.astype(dtype)) for value in arrays)
 
     return yield_inputs
 

@@ -25,9 +25,9 @@ from tenfold.ops.head_tables import (
     OnEmpty,
     cases,
     compiled,
+    describe_first,
+    first_bad,
     on_cpu,
-    place,
-    where,
 )
 
 MASK_DTYPES = (
@@ -217,8 +217,8 @@ class HeadLayout(nn.Module):
             return torch.where(empty[..., None] & self.fallback, 0, shaped), empty
         if highest.numel() and highest.amin().item() == -torch.inf:
             raise ValueError(
-                f"{where(highest == -torch.inf)} has no allowed option: allow one, or declare "
-                'on_empty ("absent" or the index of a no-op)'
+                f"{describe_first(highest == -torch.inf)} has no allowed option: allow one, or "
+                'declare on_empty ("absent" or the index of a no-op)'
             )
         return shaped, None
 
@@ -236,9 +236,9 @@ class HeadLayout(nn.Module):
         offsets, fallback, _ = self.tables
         if not spread(x, allowed, offsets, fallback, self.check, floor, shaped, empty):
             self.shaped_plainly(logits, mask)  # which says where and why
-        found = torch.from_numpy(shaped)
+        masked = torch.from_numpy(shaped)
         return (
-            found if len(rows) == 1 else found.view(*rows, self.count, self.widest),
+            masked if len(rows) == 1 else masked.view(*rows, self.count, self.widest),
             None if self.raises else torch.from_numpy(empty).view(*rows, self.count),
         )
 
@@ -310,14 +310,14 @@ class HeadLayout(nn.Module):
             and (actions.amin() < 0 or (actions - self.limits).amax() >= 0)
         ):
             outside = (actions < 0) | (actions >= self.limits)
-            action, size = int(actions[outside][0]), self.sizes[place(outside)[1]]
+            action, size = int(actions[outside][0]), self.sizes[first_bad(outside)[1]]
             raise ValueError(
-                f"{where(outside)} was given action {action}, which is outside its range 0 … "
-                f"{size - 1}"
+                f"{describe_first(outside)} was given action {action}, which is outside its range "
+                f"0 … {size - 1}"
             )
 
     def where_option(self, bad: torch.Tensor) -> str:
-        row, option = place(bad)
+        row, option = first_bad(bad)
         component = int(self.component[option])
         return f"row {row}, component {component} (option {option - int(self.offsets[component])})"
 
@@ -333,10 +333,10 @@ class HeadLayout(nn.Module):
             and actions.dtype == torch.int64
             and actions.shape[-1:] == (self.count,)
         ):
-            taken = actions.numpy()
-            out = np.empty((*taken.shape[:-1], self.options), np.float32)
+            indices = actions.numpy()
+            out = np.empty((*indices.shape[:-1], self.options), np.float32)
             if mark(
-                taken.reshape(-1, self.count), self.tables.offsets, out.reshape(-1, self.options)
+                indices.reshape(-1, self.count), self.tables.offsets, out.reshape(-1, self.options)
             ):
                 return torch.from_numpy(out)
         self.check_actions(actions)

@@ -50,12 +50,12 @@ def some_mask(
 ) -> torch.Tensor:
     """About half the options, at least one of each component; with `empty` a third of the
     components have none."""
-    parts = []
+    masks = []
     for n in sizes:
-        part = rng.random((*rows, n)) < 0.5
-        np.put_along_axis(part, rng.integers(0, n, (*rows, 1)), True, -1)
-        parts.append(part & (rng.random((*rows, 1)) > 0.33) if empty else part)
-    return torch.from_numpy(np.concatenate(parts, -1))
+        mask = rng.random((*rows, n)) < 0.5
+        np.put_along_axis(mask, rng.integers(0, n, (*rows, 1)), True, -1)
+        masks.append(mask & (rng.random((*rows, 1)) > 0.33) if empty else mask)
+    return torch.from_numpy(np.concatenate(masks, -1))
 
 
 def cases(
@@ -101,13 +101,13 @@ def compiled(logits: torch.Tensor) -> bool:
 # the sentence of an error
 
 
-def place(bad: torch.Tensor) -> tuple[int | tuple[int, ...], int]:
+def first_bad(bad: torch.Tensor) -> tuple[int | tuple[int, ...], int]:
     """(row, column) of the first True; the row is a tuple when there are several leading
     dimensions."""
     *row, column = bad.nonzero()[0].tolist()
     return row[0] if len(row) == 1 else tuple(row), column
 
 
-def where(bad: torch.Tensor) -> str:
-    row, component = place(bad)
+def describe_first(bad: torch.Tensor) -> str:
+    row, component = first_bad(bad)
     return f"row {row}, component {component}"

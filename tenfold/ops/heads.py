@@ -16,7 +16,7 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import RandomSource
 from tenfold.ops.device import on_gpu
 from tenfold.ops.head_layout import HeadLayout
-from tenfold.ops.head_tables import cases, where
+from tenfold.ops.head_tables import cases, describe_first
 
 # examples and references
 
@@ -79,45 +79,45 @@ def per_component(
     value: Callable[[int, list[int], torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """The value of each (number, options, their logits), 0 where a component is absent."""
-    found = [
+    values = [
         value(k, *choice) if choice[0] else logits.new_zeros(())
         for k, choice in enumerate(choices(heads, logits, mask))
     ]
-    return torch.stack(found).view(*logits.shape[:-1], heads.count)
+    return torch.stack(values).view(*logits.shape[:-1], heads.count)
 
 
 def log_softmax_reference(heads, logits, mask):
     low = torch.finfo(logits.dtype).min
-    parts = []
-    for k, (options, own) in enumerate(choices(heads, logits, mask)):
+    log_probs = []
+    for k, (options, allowed_logits) in enumerate(choices(heads, logits, mask)):
         i = k % heads.count
         part = logits.new_full((int(np.diff(heads.tables.offsets)[i]),), low)
-        parts.append(
+        log_probs.append(
             part.index_put(
                 (torch.tensor(options or [0]),),
-                own.log_softmax(0) if options else part.new_zeros(1),
+                allowed_logits.log_softmax(0) if options else part.new_zeros(1),
             )
         )
-    return torch.cat(parts).view(logits.shape) + 0 * logits
+    return torch.cat(log_probs).view(logits.shape) + 0 * logits
 
 
 def log_prob_reference(heads, logits, actions, mask):
-    def value(k, options, own):
-        place = options.index(int(actions.flatten()[k]))
-        return Categorical(logits=own).log_prob(torch.tensor(place))
+    def value(k, options, allowed_logits):
+        position = options.index(int(actions.flatten()[k]))
+        return Categorical(logits=allowed_logits).log_prob(torch.tensor(position))
 
     return per_component(heads, logits, mask, value) + 0 * logits.sum()
 
 
 def entropy_reference(heads, logits, mask):
-    return per_component(heads, logits, mask, lambda k, o, own: Categorical(logits=own).entropy())
+    return per_component(heads, logits, mask, lambda k, o, x: Categorical(logits=x).entropy())
 
 
 def kl_reference(heads, old_logits, new_logits, mask):
     new = list(choices(heads, new_logits, mask))
 
-    def value(k, options, own):
-        return kl_divergence(Categorical(logits=own), Categorical(logits=new[k][1]))
+    def value(k, options, allowed_logits):
+        return kl_divergence(Categorical(logits=allowed_logits), Categorical(logits=new[k][1]))
 
     return per_component(heads, old_logits, mask, value)
 
@@ -125,16 +125,16 @@ def kl_reference(heads, old_logits, new_logits, mask):
 def sample_reference(heads, logits, mask, uniform):
     """The first option at which Σ π exceeds u."""
 
-    def value(k, options, own):
-        reached = own.double().softmax(0).cumsum(0) > float(uniform.flatten()[k])
-        return own.new_tensor(options[int(reached.int().argmax()) if reached.any() else -1])
+    def value(k, options, x):
+        reached = x.double().softmax(0).cumsum(0) > float(uniform.flatten()[k])
+        return x.new_tensor(options[int(reached.int().argmax()) if reached.any() else -1])
 
     return per_component(heads, logits, mask, value).long()
 
 
 def mode_reference(heads, logits, mask):
     return per_component(
-        heads, logits, mask, lambda k, options, own: own.new_tensor(options[own.argmax()])
+        heads, logits, mask, lambda k, options, x: x.new_tensor(options[x.argmax()])
     ).long()
 
 
@@ -181,11 +181,13 @@ class MaskedHeads(HeadLayout):
         """log π of every option, (..., M), normalised within each component."""
         return self.flat(self.log_probs(logits, mask)[0])
 
-    def taken(
+    def gather_actions(
         self, log_probs: torch.Tensor, empty: torch.Tensor | None, actions: torch.Tensor
     ) -> torch.Tensor:
-        found = log_probs.gather(-1, actions[..., None]).squeeze(-1)
-        return found if empty is None or not self.tables.absent else found.masked_fill(empty, 0)
+        gathered = log_probs.gather(-1, actions[..., None]).squeeze(-1)
+        return (
+            gathered if empty is None or not self.tables.absent else gathered.masked_fill(empty, 0)
+        )
 
     @pair(log_prob_reference, log_prob_examples, gradients=(1,), **EQUAL)
     def log_prob(
@@ -196,7 +198,7 @@ class MaskedHeads(HeadLayout):
         if fast := in_one_launch(self, logits):
             return fast.evaluate(self, logits, actions, mask)[0]
         self.check_actions(actions)
-        return self.taken(*self.log_probs(logits, mask), actions)
+        return self.gather_actions(*self.log_probs(logits, mask), actions)
 
     @staticmethod
     def joint(per_component: torch.Tensor) -> torch.Tensor:
@@ -219,7 +221,9 @@ class MaskedHeads(HeadLayout):
             return fast.evaluate(self, logits, actions, mask)
         self.check_actions(actions)
         log_probs, empty = self.log_probs(logits, mask)
-        return self.taken(log_probs, empty, actions), -(log_probs.exp() * log_probs).sum(-1)
+        return self.gather_actions(log_probs, empty, actions), -(log_probs.exp() * log_probs).sum(
+            -1
+        )
 
     @pair(kl_reference, kl_examples, gradients=(1, 2), **EQUAL)
     def kl(
@@ -263,7 +267,7 @@ class MaskedHeads(HeadLayout):
             return fast.draw(self, logits, mask, uniform, generator)[:2]
         log_probs, empty = self.log_probs(logits, mask)
         actions = self.drawn(log_probs, uniform, generator)
-        return actions, self.taken(log_probs, empty, actions)
+        return actions, self.gather_actions(log_probs, empty, actions)
 
     def drawn(
         self,
@@ -282,7 +286,7 @@ class MaskedHeads(HeadLayout):
         elif uniform.shape != rows:
             raise ValueError(f"uniform must be {tuple(rows)}; it is {tuple(uniform.shape)}")
         elif self.check and (strange := ~((uniform >= 0) & (uniform <= 1))).any():
-            raise ValueError(f"{where(strange)} was given a uniform number outside 0 … 1")
+            raise ValueError(f"{describe_first(strange)} was given a uniform number outside 0 … 1")
         weight = log_probs.exp()
         steps = weight.cumsum(-1).masked_fill_(weight <= 0, -1)
         top = steps.amax(-1, keepdim=True)
@@ -296,8 +300,8 @@ def categorical_sample(logits: torch.Tensor, draw: RandomSource | None) -> torch
     if draw is None:
         return logits.argmax(-1)
     cumulative = logits.softmax(-1).cumsum(-1)
-    found = (cumulative > draw.uniform() * cumulative[:, -1:]).to(torch.uint8)
-    return found.argmax(-1)
+    exceeds = (cumulative > draw.uniform() * cumulative[:, -1:]).to(torch.uint8)
+    return exceeds.argmax(-1)
 
 
 def categorical_log_prob(logits: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

@@ -117,7 +117,7 @@ def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> 
 def mlp_forward(flat, sizes, activation, x, hidden):
     """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the
     backward pass."""
-    rows, used, place, last, below = x.shape[1], 0, 0, sizes.size - 2, at(x, 0)
+    rows, used, offset, last, below = x.shape[1], 0, 0, sizes.size - 2, at(x, 0)
     for i in range(last + 1):
         into, out = sizes[i], sizes[i + 1]
         floor = np.float32(0) if activation == RELU and i < last else NO_FLOOR
@@ -128,15 +128,15 @@ def mlp_forward(flat, sizes, activation, x, hidden):
             at(flat, used),
             at(flat, used + out * into),
             below,
-            at(hidden, place),
+            at(hidden, offset),
             floor,
         )
         if i < last:
-            activate(rows * out, at(hidden, place), activation)
-        below = at(hidden, place)
+            activate(rows * out, at(hidden, offset), activation)
+        below = at(hidden, offset)
         used += out * (into + 1)
-        place += rows * out
-    return hidden[place - rows * sizes[last + 1] : place].reshape(sizes[last + 1], rows)
+        offset += rows * out
+    return hidden[offset - rows * sizes[last + 1] : offset].reshape(sizes[last + 1], rows)
 
 
 @kernel
@@ -184,16 +184,16 @@ def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
     """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the
     derivative by the output; the rest of it and `turned` [B × the largest width] are scratch. The
     derivative by the input is not formed."""
-    rows, used, place = x.shape[1], flat.size, hidden.size
+    rows, used, offset = x.shape[1], flat.size, hidden.size
     for i in range(sizes.size - 2, -1, -1):
         into, out = sizes[i], sizes[i + 1]
         used -= out * (into + 1)
-        place -= rows * out
-        weight, by_y = at(flat, used), at(delta, place)
-        below = at(hidden, place - rows * into) if i else at(x, 0)
+        offset -= rows * out
+        weight, by_y = at(flat, used), at(delta, offset)
+        below = at(hidden, offset - rows * into) if i else at(x, 0)
         layer_by_bias(out, rows, by_y, at(grad, used + out * into))
         if i:
-            by_x = at(delta, place - rows * into)
+            by_x = at(delta, offset - rows * into)
             layer_by_input(out, rows, into, weight, by_y, by_x)
             through_activation(rows * into, by_x, below, activation)
         layer_by_weight(out, rows, into, by_y, below, at(turned, 0), at(grad, used))
@@ -225,13 +225,13 @@ def mlp_by_input(flat, sizes, activation, x, hidden, delta, first, by_input):
     """The derivative by the inputs from `first` on, into `by_input`; of `x` only the number of
     items counts. The end of `delta`, shaped like `hidden`, holds the derivative by the output, the
     rest of it is scratch. No gradient by a parameter is formed."""
-    rows, used, place = by_input.shape[1], flat.size, hidden.size
+    rows, used, offset = by_input.shape[1], flat.size, hidden.size
     for i in range(sizes.size - 2, 0, -1):
         into, out = sizes[i], sizes[i + 1]
         used -= out * (into + 1)
-        place -= rows * out
-        by_x, below = at(delta, place - rows * into), at(hidden, place - rows * into)
-        layer_by_input(out, rows, into, at(flat, used), at(delta, place), by_x)
+        offset -= rows * out
+        by_x, below = at(delta, offset - rows * into), at(hidden, offset - rows * into)
+        layer_by_input(out, rows, into, at(flat, used), at(delta, offset), by_x)
         through_activation(rows * into, by_x, below, activation)
     of_some_inputs(sizes[1], rows, sizes[0], first, flat, delta, by_input)
     return by_input
@@ -240,14 +240,14 @@ def mlp_by_input(flat, sizes, activation, x, hidden, delta, first, by_input):
 @kernel
 def of_some_inputs(out, rows, into, first, weight, by_y, by_x):
     """by_x = the rows from `first` on of weightᵀ·by_y:   weight [out, into], by_y [out, rows]."""
-    wanted = into - first
-    if rows >= LANES and max(out, wanted) <= LISTED:
+    inputs = into - first
+    if rows >= LANES and max(out, inputs) <= LISTED:
         nothing = on_stack(1, np.float32)
         nothing[0] = np.float32(0)
         a, b, c = at(weight, first), at(by_y, 0), at(by_x, 0)
-        by_tiles(wanted, rows, out, a, NEXT, into, b, c, nothing, SAME, NO_FLOOR)
+        by_tiles(inputs, rows, out, a, NEXT, into, b, c, nothing, SAME, NO_FLOOR)
         return
-    for i in range(wanted):
+    for i in range(inputs):
         for b in range(rows):
             by_x[i, b] = np.float32(0)
         for k in range(out):

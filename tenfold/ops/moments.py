@@ -20,12 +20,12 @@ FINE = -1  # what kernels return when nothing is wrong; otherwise the cell, rowÂ
 def moment_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Moments of some rows (none, one, many), and further rows; also far from zero, where squares
     would cancel."""
-    for seen in (0, 1, 50):
+    for count in (0, 1, 50):
         for rows, size, far in ((1, 1, 0.0), (1, 17, 1e4), (32, 5, 1e4), (7, 40, 0.0)):
-            before = rng.normal(size=(seen, size)) + far
-            mean = before.mean(0) if seen else np.zeros(size)
+            before = rng.normal(size=(count, size)) + far
+            mean = before.mean(0) if count else np.zeros(size)
             yield (
-                np.array([seen]),
+                np.array([count]),
                 mean,
                 ((before - mean) ** 2).sum(0),
                 (far + rng.normal(size=(rows, size)) * rng.uniform(0.1, 3, size)).astype(dtype),
@@ -263,12 +263,12 @@ class RunningNorm:
         return {"count": self.count.copy(), "mean": self.mean.copy(), "m2": self.m2.copy()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, own in (("count", self.count), ("mean", self.mean), ("m2", self.m2)):
-            if name not in state or np.shape(state[name]) != own.shape:
-                found = f"is {list(np.shape(state[name]))}" if name in state else "is missing"
+        for name, current in (("count", self.count), ("mean", self.mean), ("m2", self.m2)):
+            if name not in state or np.shape(state[name]) != current.shape:
+                mismatch = f"is {list(np.shape(state[name]))}" if name in state else "is missing"
                 raise CheckpointError(
-                    f"The checkpoint's normalisation does not fit: {name} {found} and must be "
-                    f"{list(own.shape)}. It belongs to another observation space."
+                    f"The checkpoint's normalisation does not fit: {name} {mismatch} and must be "
+                    f"{list(current.shape)}. It belongs to another observation space."
                 )
         self.count[:], self.mean[:], self.m2[:] = state["count"], state["mean"], state["m2"]
         norm_scale(self.count, self.m2, self.epsilon, self.inv_std)

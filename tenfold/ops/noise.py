@@ -70,33 +70,33 @@ def split_layers(flat, sizes, noise):
 
 def noisy_parameters_reference(flat, sizes, factors, out):
     """w_oi = μ_oi + σ_oi f(ε_o) f(ε_i), b_o = μ_o + σ_o f(ε_o)."""
-    found = []
+    layers = []
     for weight, bias, by_weight, by_bias, into, outward in split_layers(flat, sizes, factors):
-        found += [(weight + by_weight * np.outer(outward, into)).ravel(), bias + by_bias * outward]
-    return np.concatenate(found)
+        layers += [(weight + by_weight * np.outer(outward, into)).ravel(), bias + by_bias * outward]
+    return np.concatenate(layers)
 
 
 @pair(noisy_parameters_reference, noisy_examples, rtol=1e-5, atol=1e-6)
 @kernel
 def noisy_parameters(flat, sizes, factors, out):
     """Into `out`: weights and biases under noise."""
-    used = place = drawn = 0
+    used = offset = drawn = 0
     for layer in range(sizes.size - 1):
         into, outward = sizes[layer], sizes[layer + 1]
         count, weights = (into + 1) * outward, into * outward
         below = factors[drawn : drawn + into]
         for o in range(outward):
             factor = factors[drawn + into + o]
-            row, scale, found = used + o * into, used + count + o * into, place + o * into
+            row, scale, start = used + o * into, used + count + o * into, offset + o * into
             # loops between views vectorise: six times as fast as by sums of indices
             mean, spread = flat[row : row + into], flat[scale : scale + into]
-            own = out[found : found + into]
+            noisy_row = out[start : start + into]
             for i in range(into):
-                own[i] = mean[i] + spread[i] * (factor * below[i])
-            out[place + weights + o] = (
+                noisy_row[i] = mean[i] + spread[i] * (factor * below[i])
+            out[offset + weights + o] = (
                 flat[used + weights + o] + flat[used + count + weights + o] * factor
             )
-        used, place, drawn = used + 2 * count, place + count, drawn + into + outward
+        used, offset, drawn = used + 2 * count, offset + count, drawn + into + outward
     return out
 
 
@@ -107,35 +107,35 @@ def slope_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 def noisy_gradient_reference(grad, sizes, factors, out):
     """By w: μ has that of w, σ that times the factors."""
-    used, found = 0, []
+    used, gradients = 0, []
     both = np.zeros_like(out)
     for *_, into, outward in split_layers(both, sizes, factors):
         i, o = len(into), len(outward)
         weight, bias = grad[used : used + i * o], grad[used + i * o : used + (i + 1) * o]
         used += (i + 1) * o
-        found += [weight, bias, weight * np.outer(outward, into).ravel(), bias * outward]
-    return np.concatenate(found)
+        gradients += [weight, bias, weight * np.outer(outward, into).ravel(), bias * outward]
+    return np.concatenate(gradients)
 
 
 @pair(noisy_gradient_reference, slope_examples, rtol=1e-5, atol=1e-6)
 @kernel
 def noisy_gradient(grad, sizes, factors, out):
     """Into `out`, all of whose numbers are overwritten: the gradient by means and scales."""
-    used = place = drawn = 0
+    used = offset = drawn = 0
     for layer in range(sizes.size - 1):
         into, outward = sizes[layer], sizes[layer + 1]
         count, weights = (into + 1) * outward, into * outward
         below = factors[drawn : drawn + into]
         for o in range(outward):
             factor = factors[drawn + into + o]
-            row, scale, known = used + o * into, used + count + o * into, place + o * into
-            slopes = grad[known : known + into]
+            row, scale, start = used + o * into, used + count + o * into, offset + o * into
+            slopes = grad[start : start + into]
             by_mean, by_spread = out[row : row + into], out[scale : scale + into]
             for i in range(into):
                 by_mean[i] = slopes[i]
                 by_spread[i] = slopes[i] * (factor * below[i])
-            slope = grad[place + weights + o]
+            slope = grad[offset + weights + o]
             out[used + weights + o] = slope
             out[used + count + weights + o] = slope * factor
-        used, place, drawn = used + 2 * count, place + count, drawn + into + outward
+        used, offset, drawn = used + 2 * count, offset + count, drawn + into + outward
     return out

@@ -69,13 +69,13 @@ class Leaf:
             try:
                 observation = observation[step]
             except (LookupError, TypeError):
-                there = (
+                present = (
                     ", ".join(map(str, observation))
                     if hasattr(observation, "keys")
                     else type(observation).__name__
                 )
                 raise ObservationError(
-                    ".".join(map(str, self.path[: depth + 1])), f"is missing; there is: {there}."
+                    ".".join(map(str, self.path[: depth + 1])), f"is missing; there is: {present}."
                 ) from None
         return observation
 
@@ -83,23 +83,23 @@ class Leaf:
         """The leaf's value, checked, as an array that compiled code can read."""
         value = self.of(observation)
         try:
-            found = np.asarray(value)
+            array = np.asarray(value)
         except (ValueError, TypeError):
             raise ObservationError(
                 self.key, f"is no array of numbers, but {type(value).__name__}."
             ) from None
-        if found.dtype.kind not in ("biu" if self.choices else "biuf"):
+        if array.dtype.kind not in ("biu" if self.choices else "biuf"):
             raise ObservationError(
                 self.key,
-                f"holds {found.dtype}, and must hold {'whole ' if self.choices else ''}numbers.",
+                f"holds {array.dtype}, and must hold {'whole ' if self.choices else ''}numbers.",
             )
-        if found.shape != (*lead, *self.shape):
+        if array.shape != (*lead, *self.shape):
             raise ObservationError(
-                self.key, f"has shape {list(found.shape)}, and must have {[*lead, *self.shape]}."
+                self.key, f"has shape {list(array.shape)}, and must have {[*lead, *self.shape]}."
             )
-        native = found.dtype.newbyteorder("=")
+        native = array.dtype.newbyteorder("=")
         wider = native if native in CODES else np.dtype(np.int64) if self.choices else WIDER[native]
-        return np.ascontiguousarray(found, wider).reshape(found.shape)
+        return np.ascontiguousarray(array, wider).reshape(array.shape)
 
     def table_rows(self, dtype: np.dtype[Any], before: int) -> list[tuple[int, ...]]:
         """Its rows of the table that compiled code reads, for values of this dtype with `before`
@@ -153,24 +153,24 @@ def branch(
         choices = tuple((count, first) for _, count, first in layout.choices)
         return [Leaf(path, column, layout.size, space.shape, space.dtype, choices)], None
     leaves, below, keys, branches = [], [], [], []
-    for key, part in zip(layout.keys or range(len(layout.parts)), layout.parts, strict=True):
-        found, fetch = branch(space[key], part, (*path, key), column)
+    for key, part in zip(layout.keys or range(len(layout.children)), layout.children, strict=True):
+        part_leaves, fetch = branch(space[key], part, (*path, key), column)
         column += part.size
         if fetch is None:
             keys.append(key)
-            leaves += found
+            leaves += part_leaves
         else:
             branches.append((key, fetch))
-            below += found
-    own = picker(keys)
+            below += part_leaves
+    fetch_leaves = picker(keys)
 
     def fetch_all(observation: Any) -> tuple[Any, ...]:
-        values = own(observation)
+        values = fetch_leaves(observation)
         for key, fetch in branches:
             values += fetch(observation[key])
         return values
 
-    return leaves + below, fetch_all if branches else own
+    return leaves + below, fetch_all if branches else fetch_leaves
 
 
 # examples

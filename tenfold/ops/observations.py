@@ -55,14 +55,14 @@ CODE, HOT, BEFORE, BYTES, SKIP, COUNT, COLUMN, FIRST = range(8)
 
 
 @kernel
-def copy_leaf(source, first, apart, count, column, out):
-    """`count` numbers of each row, the next row's `apart` further on, into the columns from
+def copy_leaf(source, first, stride, count, column, out):
+    """`count` numbers of each row, the next row's `stride` further on, into the columns from
     `column` on."""
     flat, size = out.reshape(-1), np.uint64(out.shape[1])
     for b in range(np.uint64(out.shape[0])):
-        here, there = first + b * apart, b * size + column
+        source_at, target_at = first + b * stride, b * size + column
         for j in range(count):
-            flat[there + j] = source[here + j]
+            flat[target_at + j] = source[source_at + j]
 
 
 @kernel
@@ -77,8 +77,8 @@ def whole_number(code, i64, i32, u8, i8, index):
 
 
 @kernel
-def flatten_bytes(buffer, table, apart, out):
-    """The joined bytes of all leaves into rows [B, D]. `apart`: bytes from one observation to the
+def flatten_bytes(buffer, table, stride, out):
+    """The joined bytes of all leaves into rows [B, D]. `stride`: bytes from one observation to the
     next, 0 where the B rows of a leaf follow one another. Returns the first cell that is not
     allowed, or FINE."""
     f64, i64 = (
@@ -92,20 +92,18 @@ def flatten_bytes(buffer, table, apart, out):
     i8, fallible = buffer.view(np.int8), False
     for k in range(table.shape[0]):
         code, width = table[k, CODE], WIDTHS[table[k, CODE]]
-        start = table[k, BEFORE] if apart else table[k, BEFORE] * out.shape[0]
+        start = table[k, BEFORE] if stride else table[k, BEFORE] * out.shape[0]
         first = np.uint64((start + table[k, SKIP]) // width)
-        step = np.uint64((apart if apart else table[k, BYTES]) // width)
+        step = np.uint64((stride if stride else table[k, BYTES]) // width)
         count, column = np.uint64(table[k, COUNT]), np.uint64(table[k, COLUMN])
         if table[k, HOT]:
             for b in range(np.uint64(out.shape[0])):
                 for j in range(count):
                     out[b, column + j] = 0
-                chosen = (
-                    whole_number(code, i64, i32, buffer, i8, first + b * step) - table[k, FIRST]
-                )
-                if chosen < 0 or chosen >= table[k, COUNT]:
+                value = whole_number(code, i64, i32, buffer, i8, first + b * step) - table[k, FIRST]
+                if value < 0 or value >= table[k, COUNT]:
                     return np.int64(b) * out.shape[1] + table[k, COLUMN]
-                out[b, column + np.uint64(chosen)] = 1
+                out[b, column + np.uint64(value)] = 1
         elif code == F32:
             copy_leaf(f32, first, step, count, column, out)
         elif code == F64:
@@ -123,10 +121,10 @@ def flatten_bytes(buffer, table, apart, out):
 
 
 @kernel
-def flatten_norm_bytes(buffer, table, apart, learn, count, moments, epsilon, clip, out):
+def flatten_norm_bytes(buffer, table, stride, learn, count, moments, epsilon, clip, out):
     """The same, then the moments updated by the rows (with `learn`), then the rows normalised. Rows
     that are not allowed change no moments."""
-    bad = flatten_bytes(buffer, table, apart, out)
+    bad = flatten_bytes(buffer, table, stride, out)
     if bad == FINE:
         if learn:
             norm_update(count, moments[0], moments[1], out)
@@ -176,7 +174,7 @@ class FlattenPlan:
             before += leaf.numbers * dtypes[i].itemsize
         self.dtypes, self.table = dtypes, np.array(rows, np.int64)
         self.padding = bytes(-before % 8)
-        self.apart = before + len(self.padding)
+        self.stride = before + len(self.padding)
         sorted_already = order == list(range(len(order)))
         self.arrange: Callable[[Any], Any] = (
             (lambda leaves: leaves) if sorted_already else itemgetter(*order)
@@ -197,17 +195,17 @@ class FlattenPlan:
         changed, and what `out` holds means nothing.
         """
         check_out(out, self.size)
-        joined, apart = (self.join_rows if type(observations) is list else self.join)(
+        joined, stride = (self.join_rows if type(observations) is list else self.join)(
             observations, len(out)
         )
         buffer = np.frombuffer(joined, np.uint8)
         if norm is None:
-            bad = flatten_bytes(buffer, self.table, apart, out)
+            bad = flatten_bytes(buffer, self.table, stride, out)
         else:
             bad = flatten_norm_bytes(
                 buffer,
                 self.table,
-                apart,
+                stride,
                 learn,
                 norm.count,
                 norm.moments,
@@ -236,7 +234,7 @@ class FlattenPlan:
         """The bytes of one observation after another."""
         if len(observations) != rows:
             raise ValueError(f"out has {rows} rows for {len(observations)} observations")
-        pieces: list[Any] = []
+        buffers: list[Any] = []
         try:
             for observation in observations:
                 leaves = self.fetch(observation)
@@ -244,10 +242,10 @@ class FlattenPlan:
                     a.dtype for a in leaves
                 ] != self.dtypes:
                     break
-                pieces += self.arrange(leaves)
-                pieces.append(self.padding)
+                buffers += self.arrange(leaves)
+                buffers.append(self.padding)
             else:
-                return b"".join(pieces), self.apart
+                return b"".join(buffers), self.stride
         except (LookupError, TypeError, AttributeError, ValueError, BufferError):
             pass
         return self.join_slowly(

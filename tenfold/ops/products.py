@@ -52,12 +52,12 @@ def turn(m, n, b, c):
 
 
 @kernel
-def used_rows(m, n, b, found, search):
+def used_rows(m, n, b, listed, search):
     """Lists the rows of b [m, n] that are not all zeros, or all rows; returns their number, at
     least 1."""
     count = 0
     for i in range(m):
-        found[count] = i
+        listed[count] = i
         count += not search or any_bits(at(b, i * n), n)
     return max(count, 1)
 

@@ -53,21 +53,21 @@ def dueling(outputs: torch.Tensor) -> torch.Tensor:
     return value + advantage - advantage.mean(dim=-2, keepdim=True)
 
 
-def taken_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+def action_atoms_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for *lead, a, n in (*SHAPES, STACKED):
         yield tensor(rng, dtype, *lead, a, n), torch.from_numpy(rng.integers(0, a, lead))
 
 
-def taken_reference(values, action):
+def action_atoms_reference(values, action):
     if action.dim() > 1:
         return torch.stack(
-            [taken_reference(*member) for member in zip(values, action, strict=True)]
+            [action_atoms_reference(*member) for member in zip(values, action, strict=True)]
         )
     return torch.stack([values[b, int(a)] for b, a in enumerate(action)])
 
 
-@pair(taken_reference, taken_examples, dtypes=("float32", "float64"), gradients=(0,))
-def taken(values: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+@pair(action_atoms_reference, action_atoms_examples, dtypes=("float32", "float64"), gradients=(0,))
+def action_atoms(values: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """The atoms [..., B, N] of the actions [..., B] that were taken."""
     index = action[..., None, None].expand(*action.shape, 1, values.shape[-1])
     return values.gather(-2, index).squeeze(-2)
@@ -81,14 +81,14 @@ def among(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 def bootstrap_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for *lead, a, n in (*SHAPES, STACKED):
         discount = torch.from_numpy((0.9 * rng.integers(0, 2, lead)).astype(dtype))
-        given = (
+        tensors = (
             tensor(rng, dtype, *lead),
             discount,
             tensor(rng, dtype, *lead, a, n),
             tensor(rng, dtype, *lead, a, n),
         )
-        yield *given, None
-        yield *given, torch.from_numpy(rng.random((*lead, a)) < 0.5)
+        yield *tensors, None
+        yield *tensors, torch.from_numpy(rng.random((*lead, a)) < 0.5)
 
 
 def bootstrap_reference(reward, discount, next_values, chooser, next_mask):
@@ -121,7 +121,7 @@ def bootstrap(
     Hasselt et al., 2016). The best action is one that `next_mask` [..., B, A] allows in s'.
     """
     best = among(chooser.sum(-1), next_mask).argmax(-1)
-    return reward[..., None] + discount[..., None] * taken(next_values, best)
+    return reward[..., None] + discount[..., None] * action_atoms(next_values, best)
 
 
 def loss_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -137,8 +137,8 @@ def item_loss_reference(predicted, target, kind, fractions):
     1{u<0}|·Huber(u), u = y_j − θ_i, τ_i = (i + ½)/N (Dabney et al., 2018); with fractions this for
     any N, and τ_i is the item's own."""
     if predicted.dim() > 2:
-        own = [None] * len(predicted) if fractions is None else fractions
-        members = zip(predicted, target, own, strict=True)
+        member_fractions = [None] * len(predicted) if fractions is None else fractions
+        members = zip(predicted, target, member_fractions, strict=True)
         return torch.stack([item_loss_reference(p, y, kind, f) for p, y, f in members])
     losses, n, targets = [], predicted.shape[1], target.shape[1]
     for b in range(len(predicted)):
@@ -206,7 +206,7 @@ def td_items(
     The TD error is the difference of means, whatever the distribution. Only the first of the three
     has a gradient.
     """
-    predicted = taken(values, batch["action"])
+    predicted = action_atoms(values, batch["action"])
     target = bootstrap(
         batch["reward"], batch["discount"], next_values, chooser, batch.get("next_mask")
     )
@@ -250,16 +250,16 @@ def project_reference(reward, discount, probabilities, low, high):
     mass goes to the atoms below and above b in the shares that b is near to them."""
     n = probabilities.shape[-1]
     delta = (high - low) / (n - 1)
-    found = torch.zeros_like(probabilities)
+    projected = torch.zeros_like(probabilities)
     for item in np.ndindex(*reward.shape):
         for j in range(n):
             moved = float(reward[item]) + float(discount[item]) * (low + j * delta)
             b = min(max((min(max(moved, low), high) - low) / delta, 0.0), n - 1.0)
             below = int(b)
             above = min(below + 1, n - 1)
-            found[(*item, below)] += float(probabilities[(*item, j)]) * (1 - (b - below))
-            found[(*item, above)] += float(probabilities[(*item, j)]) * (b - below)
-    return found
+            projected[(*item, below)] += float(probabilities[(*item, j)]) * (1 - (b - below))
+            projected[(*item, above)] += float(probabilities[(*item, j)]) * (b - below)
+    return projected
 
 
 @pair(project_reference, project_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"))
@@ -276,8 +276,8 @@ def project(
     n = probabilities.shape[-1]
     z = atoms_of(n, low, high, probabilities)
     moved = (reward[..., None] + discount[..., None] * z).clamp(low, high)
-    place = (moved - low) * ((n - 1) / (high - low))
-    share = 1 - (place[..., None] - torch.arange(n, dtype=z.dtype, device=z.device)).abs()
+    position = (moved - low) * ((n - 1) / (high - low))
+    share = 1 - (position[..., None] - torch.arange(n, dtype=z.dtype, device=z.device)).abs()
     return (probabilities[..., None, :] @ share.clamp(min=0)).squeeze(-2)
 
 
@@ -296,10 +296,10 @@ def categorical_items(
     which priorities are set, that less the target's own entropy, their divergence. Only the first
     of the three has a gradient.
     """
-    log_p = taken(values, batch["action"]).log_softmax(-1)
+    log_p = action_atoms(values, batch["action"]).log_softmax(-1)
     with torch.no_grad():
         best = among(categorical_mean(chooser, low, high), batch.get("next_mask")).argmax(-1)
-        after = taken(next_values, best).softmax(-1)
+        after = action_atoms(next_values, best).softmax(-1)
         target = project(batch["reward"], batch["discount"], after, low, high)
         entropy = -(target * target.clamp(min=LEAST).log()).sum(-1)
         q = log_p.exp() @ atoms_of(log_p.shape[-1], low, high, log_p)

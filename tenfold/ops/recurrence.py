@@ -64,12 +64,12 @@ def recur(
     """x [T, B, inputs], state [B, S], keep [T, B] -> (h [T, B, H], the state behind the last row
     [B, S])."""
     step = lstm_step if gates_of(weight_hh) == LSTM_GATES else gru_step
-    size, found = weight_hh.shape[1], []
+    size, outputs = weight_hh.shape[1], []
     by_input = torch.nn.functional.linear(x, weight_ih, bias_ih)
     for t in range(x.shape[0]):
         state = step(by_input[t], state * keep[t][:, None], weight_hh, bias_hh)
-        found.append(state[:, :size])
-    return torch.stack(found), state
+        outputs.append(state[:, :size])
+    return torch.stack(outputs), state
 
 
 # compiled
@@ -162,12 +162,12 @@ def by_autograd(flat: Any, sizes: Any, x: Any, state: Any, keep: Any) -> tuple[A
     """Parameters and rows that gradients are asked of, outputs and states behind the last rows."""
     inputs, size, gates = sizes.tolist()
     wide = gates * size
-    own, rows = (torch.from_numpy(array.copy()).requires_grad_() for array in (flat, x))
-    weight_ih, weight_hh, *biases = own.split([wide * inputs, wide * size, wide, wide])
-    seen = rows.view(*keep.shape, inputs)
+    parameters, rows = (torch.from_numpy(array.copy()).requires_grad_() for array in (flat, x))
+    weight_ih, weight_hh, *biases = parameters.split([wide * inputs, wide * size, wide, wide])
+    sequences = rows.view(*keep.shape, inputs)
     start, kept = torch.from_numpy(state), torch.from_numpy(keep)
     weights = weight_ih.view(wide, inputs), weight_hh.view(wide, size)
-    return own, rows, *recur(seen, start, kept, *weights, *biases)
+    return parameters, rows, *recur(sequences, start, kept, *weights, *biases)
 
 
 def memory_forward_reference(flat, sizes, x, state, keep, *room):
@@ -200,16 +200,16 @@ def memory_forward(flat, sizes, x, state, keep, scratch, gate, cell, before_h, b
         times(lanes, wide, size, at(before_h, first * size), size, NEXT, turned, by_hidden)
         for b in range(lanes):
             row = first + b
-            own, added = at(gate, row * wide), at(by_hidden, b * wide)
+            gates, added = at(gate, row * wide), at(by_hidden, b * wide)
             out = at(h, row * size)
             if count == LSTM_GATES:
                 past = at(before_c, row * size)
-                lstm_gates(size, own, added, bias, past, at(cell, row * size), out)
+                lstm_gates(size, gates, added, bias, past, at(cell, row * size), out)
                 for j in range(size):
                     state[b, size + j] = cell[row, j]
             else:
                 past = at(before_h, row * size)
-                gru_gates(size, own, added, bias, past, at(cell, row * size), out)
+                gru_gates(size, gates, added, bias, past, at(cell, row * size), out)
             for j in range(size):
                 state[b, j] = h[row, j]
     return h, state
@@ -260,9 +260,9 @@ def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
 def memory_backward_reference(flat, sizes, x, keep, *more):
     """∂/∂x and ∂/∂θ of Σ h · (the derivative by h), by autograd."""
     by_h, start = more[4], more[-1]
-    own, rows, h, _ = by_autograd(flat, sizes, x, start, keep)
+    parameters, rows, h, _ = by_autograd(flat, sizes, x, start, keep)
     h.backward(torch.from_numpy(by_h).view_as(h))
-    return rows.grad, own.grad
+    return rows.grad, parameters.grad
 
 
 @pair(memory_backward_reference, backward_examples, rtol=1e-4, atol=2e-5)
@@ -285,15 +285,15 @@ def memory_backward(
             row = first + b
             for j in range(size):
                 by_h[row, j] += by_state[b, j] + passed[b, j]
-            own, slope = at(gate, row * wide), at(slopes, row * wide)
-            by, held = at(by_h, row * size), at(cell, row * size)
+            gates, slope = at(gate, row * wide), at(slopes, row * wide)
+            by, cells = at(by_h, row * size), at(cell, row * size)
             if count == LSTM_GATES:
                 lstm_slopes(
-                    size, own, held, at(before_c, row * size), by, at(by_c, b * size), slope
+                    size, gates, cells, at(before_c, row * size), by, at(by_c, b * size), slope
                 )
             else:
                 behind = at(second, row * wide)
-                gru_slopes(size, own, held, at(before_h, row * size), by, slope, behind)
+                gru_slopes(size, gates, cells, at(before_h, row * size), by, slope, behind)
                 for j in range(size):
                     passed[b, j] = by_h[row, j] * keep[t, b]
         times(

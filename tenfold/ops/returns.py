@@ -71,28 +71,28 @@ def partial_return(reward, discount, next_value, t: int, b: int, n: int):
 @everywhere
 def n_step_returns_reference(reward, discount, value, next_value, boundary, n):
     """G_{t:t+m}, where m is n, or fewer where the episode or the rollout ends before."""
-    found = np.zeros_like(reward)
+    returns = np.zeros_like(reward)
     for t, b in np.ndindex(*reward.shape):
-        found[t, b] = partial_return(
+        returns[t, b] = partial_return(
             reward, discount, next_value, t, b, min(n, steps_left(boundary, t, b))
         )
-    return found
+    return returns
 
 
 @everywhere
 def lambda_returns_reference(reward, discount, value, next_value, boundary, lam):
     """G^λ_t = (1 − λ)·Σ_{n=1}^{N−1} λⁿ⁻¹·G_{t:t+n} + λᴺ⁻¹·G_{t:t+N}, N the steps left (Sutton &
     Barto, 2018, 12.3)."""
-    found = np.zeros_like(reward)
+    returns = np.zeros_like(reward)
     for t, b in np.ndindex(*reward.shape):
         last = steps_left(boundary, t, b)
         partial = [
             partial_return(reward, discount, next_value, t, b, n) for n in range(1, last + 1)
         ]
-        found[t, b] = (1 - lam) * sum(lam**i * partial[i] for i in range(last - 1)) + lam ** (
+        returns[t, b] = (1 - lam) * sum(lam**i * partial[i] for i in range(last - 1)) + lam ** (
             last - 1
         ) * partial[-1]
-    return found
+    return returns
 
 
 # compiled
@@ -289,12 +289,12 @@ def n_step_returns_scan(
     r, d, _, beyond, end = time_first(reward, discount, value, next_value, boundary)
     if n >= len(r):
         return lambda_returns_scan(reward, discount, value, next_value, boundary, 1.0)
-    found = r + d * beyond
+    returns = r + d * beyond
     for _ in range(n - 1):
-        found = torch.cat(
-            [r[:-1] + d[:-1] * torch.where(end[:-1] != 0, beyond[:-1], found[1:]), found[-1:]]
+        returns = torch.cat(
+            [r[:-1] + d[:-1] * torch.where(end[:-1] != 0, beyond[:-1], returns[1:]), returns[-1:]]
         )
-    return found.movedim(0, discount.ndim - 2)
+    return returns.movedim(0, discount.ndim - 2)
 
 
 def discounted_return(reward: torch.Tensor, gamma: float, boundary: torch.Tensor) -> torch.Tensor:

@@ -27,10 +27,10 @@ def reward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         (3, False, 0.5),
         (4, False, 0),
     ):
-        for seen in (0, 7):
+        for count in (0, 7):
             norm, first = RunningNorm(1), rng.normal(size=lanes)
-            if seen:
-                norm.update(rng.normal(size=(seen, 1)))
+            if count:
+                norm.update(rng.normal(size=(count, 1)))
             ended, skipped = rng.random((2, lanes)) < 0.3
             yield (
                 first,

@@ -125,23 +125,27 @@ def applied(
     """The kernel on every member. Components lie side by side in the batch, for which discount and
     boundary are repeated."""
     reward, discount, value, next_value, boundary = prepared(*inputs)
-    found = np.empty_like(reward) if out is None else out
-    if found.shape != reward.shape or found.dtype != reward.dtype or not found.flags.c_contiguous:
+    returns = np.empty_like(reward) if out is None else out
+    if (
+        returns.shape != reward.shape
+        or returns.dtype != reward.dtype
+        or not returns.flags.c_contiguous
+    ):
         raise ValueError(
-            f"out must be C-contiguous {reward.dtype} {list(reward.shape)}: it is {found.dtype} "
-            f"{list(found.shape)}"
+            f"out must be C-contiguous {reward.dtype} {list(reward.shape)}: it is {returns.dtype} "
+            f"{list(returns.shape)}"
         )
     if reward.ndim > discount.ndim:
         discount, boundary = (np.repeat(a, reward.shape[-1], -1) for a in (discount, boundary))
     if reward.ndim == 2:
-        return kernel(reward, discount, value, next_value, boundary, last, found)
+        return kernel(reward, discount, value, next_value, boundary, last, returns)
     rows = (-1, *discount.shape[-2:])
     for member in zip(
-        *(a.reshape(rows) for a in (reward, discount, value, next_value, boundary, found)),
+        *(a.reshape(rows) for a in (reward, discount, value, next_value, boundary, returns)),
         strict=True,
     ):
         kernel(*member[:5], last, member[5])
-    return found
+    return returns
 
 
 def dispatched(
@@ -158,19 +162,19 @@ def dispatched(
         inputs = tuple(
             (a if isinstance(a, torch.Tensor) else np.asarray(a))[:, None] for a in inputs
         )
-        found = dispatched(kernel, scan, inputs, last, None if out is None else out[:, None])
-        return found[:, 0] if out is None else out
+        returns = dispatched(kernel, scan, inputs, last, None if out is None else out[:, None])
+        return returns[:, 0] if out is None else out
     if kernel and not isinstance(inputs[0], torch.Tensor):
         return applied(kernel, inputs, last, out)
     tensors = tuple(torch.as_tensor(a, device=inputs[0].device).detach() for a in inputs)
     tensors = tuple(t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors)
     if kernel and tensors[0].device.type == "cpu":
-        found = applied(
+        returns = applied(
             kernel, tuple(t.numpy() for t in tensors), last, None if out is None else out.numpy()
         )
-        return torch.from_numpy(found) if out is None else out
-    found = scan(*tensors, last)
-    return found if out is None else out.copy_(found)
+        return torch.from_numpy(returns) if out is None else out
+    returns = scan(*tensors, last)
+    return returns if out is None else out.copy_(returns)
 
 
 def time_first(*inputs: Any) -> list[torch.Tensor]:

@@ -135,12 +135,12 @@ def shuffle_reference(stream, count, order):
     """Place by place, in Python integers."""
     n = len(order)
     upper, lower = split_bits(n)
-    words = bits_reference(stream, count * 2 * ROUNDS + np.arange(2 * ROUNDS)).tolist()
+    round_bits = bits_reference(stream, count * 2 * ROUNDS + np.arange(2 * ROUNDS)).tolist()
 
     def once(x: int) -> int:
         left, right = x >> lower, x & ((1 << lower) - 1)
         for r in range(ROUNDS):
-            a, b = words[2 * r] | 1, words[2 * r + 1]
+            a, b = round_bits[2 * r] | 1, round_bits[2 * r + 1]
             if r % 2 == 0:
                 left ^= ((a * right + b) & WORD) >> (64 - upper)
             else:
@@ -158,12 +158,12 @@ def shuffle_reference(stream, count, order):
 @kernel
 def round_words(stream, count):
     """a and b of each round, of permutation number `count`."""
-    words = np.empty(2 * ROUNDS, np.uint64)
+    round_bits = np.empty(2 * ROUNDS, np.uint64)
     for i in range(2 * ROUNDS):
-        words[i] = draw_bits(stream, count * 2 * ROUNDS + i)
+        round_bits[i] = draw_bits(stream, count * 2 * ROUNDS + i)
     for r in range(ROUNDS):
-        words[2 * r] |= np.uint64(1)
-    return words
+        round_bits[2 * r] |= np.uint64(1)
+    return round_bits
 
 
 @pair(shuffle_reference, shuffle_examples)
@@ -179,14 +179,14 @@ def shuffle(stream, count, order):
         np.uint64(64 - (bits - bits // 2)),
         np.uint64(64 - bits // 2),
     )
-    words = round_words(stream, count)
+    round_bits = round_words(stream, count)
     for i in range(order.size):
         x = np.uint64(i)
         while True:
             left, right = x >> lower, x & fill
             for r in range(0, 2 * ROUNDS, 4):
-                left ^= (words[r] * right + words[r + 1]) >> far_left
-                right ^= (words[r + 2] * left + words[r + 3]) >> far_right
+                left ^= (round_bits[r] * right + round_bits[r + 1]) >> far_left
+                right ^= (round_bits[r + 2] * left + round_bits[r + 3]) >> far_right
             x = (left << lower) | right
             if x < n:
                 break

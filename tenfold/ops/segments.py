@@ -66,7 +66,7 @@ def members(x, index, count):
 
 
 def segment_sum_reference(x, index, count):
-    return torch.stack([own.sum(0) for own in members(x, index, count)])
+    return torch.stack([segment.sum(0) for segment in members(x, index, count)])
 
 
 @pair(segment_sum_reference, segment_examples, **EQUAL)
@@ -81,7 +81,10 @@ def segment_sum(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tenso
 
 def segment_max_reference(x, index, count):
     return torch.stack(
-        [own.amax(0) if len(own) else own.sum(0) for own in members(x, index, count)]
+        [
+            segment.amax(0) if len(segment) else segment.sum(0)
+            for segment in members(x, index, count)
+        ]
     )
 
 
@@ -92,11 +95,11 @@ def segment_max(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tenso
 
 
 def segment_softmax_reference(x, index, count):
-    found = torch.zeros_like(x)
+    softmax = torch.zeros_like(x)
     for s in range(count):
         if (index == s).any():
-            found = found.index_put((torch.where(index == s)[0],), x[index == s].softmax(0))
-    return found
+            softmax = softmax.index_put((torch.where(index == s)[0],), x[index == s].softmax(0))
+    return softmax
 
 
 @pair(segment_softmax_reference, segment_examples, **EQUAL)
@@ -142,31 +145,31 @@ class NodeChoices:
         return padded.reshape(graphs.batch * room, -1)[graphs.places(room)]
 
     def evaluate(
-        self, said: NodeOutputs, chosen: torch.Tensor, mask: torch.Tensor, real: torch.Tensor
+        self, output: NodeOutputs, discrete: torch.Tensor, mask: torch.Tensor, real: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probability [N], entropy [N]) of what each node chose: chosen [N, 1], mask [N, M],
         real [N, D]. The joint ones are the sums over a graph."""
-        each = gaussian.log_prob(said.means, said.log_std, real)
-        entropy = gaussian.policy_entropy(said.means, said.log_std, self.bounds, self.learned)
-        taken = (self.heads.one_hot(chosen).bool() & mask)[:, self.gates.clamp(min=0)] | (
+        number_log_p = gaussian.log_prob(output.means, output.log_std, real)
+        entropy = gaussian.policy_entropy(output.means, output.log_std, self.bounds, self.learned)
+        counts = (self.heads.one_hot(discrete).bool() & mask)[:, self.gates.clamp(min=0)] | (
             self.gates < 0
         )
-        log_p, more = self.heads.evaluate(said.logits, chosen, mask)
-        return log_p.sum(1) + torch.where(taken, each, 0.0).sum(1), more.sum(1) + torch.where(
-            taken, entropy, 0.0
-        ).sum(1)
+        log_p, more = self.heads.evaluate(output.logits, discrete, mask)
+        return log_p.sum(1) + torch.where(counts, number_log_p, 0.0).sum(1), more.sum(
+            1
+        ) + torch.where(counts, entropy, 0.0).sum(1)
 
-    def kl(self, old: NodeOutputs, said: NodeOutputs, mask: torch.Tensor) -> torch.Tensor:
+    def kl(self, old: NodeOutputs, output: NodeOutputs, mask: torch.Tensor) -> torch.Tensor:
         """KL(old ‖ new) [N] in closed form: the option's, and the numbers' as often as the old
         policy takes their option."""
         often = (self.heads.log_softmax(old.logits, mask).exp() * mask)[:, self.gates.clamp(min=0)]
         often = torch.where(self.gates < 0, 1.0, often)
-        of_numbers = gaussian.kl(old.means, old.log_std, said.means, said.log_std)
-        return self.heads.kl(old.logits, said.logits, mask).sum(1) + (often * of_numbers).sum(1)
+        of_numbers = gaussian.kl(old.means, old.log_std, output.means, output.log_std)
+        return self.heads.kl(old.logits, output.logits, mask).sum(1) + (often * of_numbers).sum(1)
 
     def act(
         self,
-        said: NodeOutputs,
+        output: NodeOutputs,
         graphs: Graphs,
         room: int,
         mask: torch.Tensor,
@@ -175,14 +178,14 @@ class NodeChoices:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(chosen [B, room], real [B, room·D], joint log-probability [B]) from padded draws, zeros
         where no node is."""
-        allowed, chosen, real = self.drawn(said, graphs, room, mask, uniform, normal)
-        each, _ = self.evaluate(said, chosen, allowed, real)
-        log_p = segment_sum(each[:, None], graphs.owner, graphs.batch).squeeze(1)
-        return *self.padded(graphs, room, chosen, real), log_p
+        allowed, discrete, real = self.draw_packed(output, graphs, room, mask, uniform, normal)
+        per_node, _ = self.evaluate(output, discrete, allowed, real)
+        log_p = segment_sum(per_node[:, None], graphs.owner, graphs.batch).squeeze(1)
+        return *self.padded(graphs, room, discrete, real), log_p
 
-    def drawn(
+    def draw_packed(
         self,
-        said: NodeOutputs,
+        output: NodeOutputs,
         graphs: Graphs,
         room: int,
         mask: torch.Tensor,
@@ -192,15 +195,15 @@ class NodeChoices:
         """(mask [N, M], chosen [N, 1], real [N, D]) of the nodes that are there."""
         places, rows = graphs.places(room), graphs.batch * room
         allowed, u, z = (value.reshape(rows, -1)[places] for value in (mask, uniform, normal))
-        chosen = self.heads.sample(said.logits, allowed, u)
-        return allowed, chosen, gaussian.draw(said.means, said.log_std, z)
+        discrete = self.heads.sample(output.logits, allowed, u)
+        return allowed, discrete, gaussian.draw(output.means, output.log_std, z)
 
     @staticmethod
     def padded(
-        graphs: Graphs, room: int, chosen: torch.Tensor, real: torch.Tensor
+        graphs: Graphs, room: int, discrete: torch.Tensor, real: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What nodes chose in padded arrays, [B, room] and [B, room·D]."""
         places, rows = graphs.places(room), graphs.batch * room
-        all_chosen, all_real = chosen.new_zeros(rows, 1), real.new_zeros(rows, real.shape[1])
-        all_chosen[places], all_real[places] = chosen, real
-        return all_chosen.view(graphs.batch, -1), all_real.view(graphs.batch, -1)
+        all_discrete, all_real = discrete.new_zeros(rows, 1), real.new_zeros(rows, real.shape[1])
+        all_discrete[places], all_real[places] = discrete, real
+        return all_discrete.view(graphs.batch, -1), all_real.view(graphs.batch, -1)

@@ -49,12 +49,12 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
             for size in ((options + reals, rows), reals, (rows, reals), rows, rows)
         )
         mask = rng.random((rows, options if masked else 0)) < 0.6
-        chosen = drawn(output, some, mask, rng.random((rows, len(sizes))))
+        discrete = drawn(output, some, mask, rng.random((rows, len(sizes))))
         policy = torch.from_numpy(output), torch.from_numpy(log_std / 3)
-        old = evaluated(*policy, some, chosen, real, mask)[0].numpy() + moved / 4
+        old = evaluated(*policy, some, discrete, real, mask)[0].numpy() + moved / 4
         weight = (rng.random(rows) < 0.8).astype(np.float32)
         buffers = np.zeros_like(output), np.zeros_like(log_std), np.zeros(5)
-        action = some, chosen, real, mask
+        action = some, discrete, real, mask
         yield output, log_std / 3, *action, old, advantage, weight, 0.2, 0.01, *buffers
 
 
@@ -67,7 +67,7 @@ def drawn(output: np.ndarray, sizes: np.ndarray, mask: np.ndarray, u: np.ndarray
     return heads.sample(logits.T.double(), allowed, torch.from_numpy(u)).numpy()
 
 
-def evaluated(output, log_std, sizes, chosen, real, mask):
+def evaluated(output, log_std, sizes, discrete, real, mask):
     """(log π(a), entropy) of the joint action [B]: Σ over components, by `MaskedHeads`, and
     numbers."""
     means = output[sizes.sum() :].T
@@ -76,7 +76,7 @@ def evaluated(output, log_std, sizes, chosen, real, mask):
     if sizes.size:
         heads, logits = MaskedHeads(sizes.tolist(), "absent"), output[: sizes.sum()].T
         allowed = torch.from_numpy(mask) if mask.shape[1] else None
-        per_head, entropies = heads.evaluate(logits, torch.from_numpy(chosen), allowed)
+        per_head, entropies = heads.evaluate(logits, torch.from_numpy(discrete), allowed)
         log_p, entropy = log_p + per_head.sum(-1), entropy + entropies.sum(-1)
     return log_p, entropy
 
@@ -109,31 +109,31 @@ def log_softmax_column(output, b, first, last, mask, masked, probability):
 
 def draw_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for example in policy_examples(rng, dtype):
-        output, log_std, sizes, chosen, real, mask = example[:6]
+        output, log_std, sizes, discrete, real, mask = example[:6]
         streams = key(3, Purpose.ACTION), key(3, Purpose.NOISE_ACT), 77
-        buffers = np.zeros_like(output), np.zeros_like(chosen), np.zeros_like(real)
-        yield output, log_std, sizes, mask, *streams, *buffers, np.zeros(len(chosen), np.float32)
+        buffers = np.zeros_like(output), np.zeros_like(discrete), np.zeros_like(real)
+        yield output, log_std, sizes, mask, *streams, *buffers, np.zeros(len(discrete), np.float32)
 
 
 def draw_action_reference(
-    output, log_std, sizes, mask, coins, normals, start, scratch, chosen, real, log_p
+    output, log_std, sizes, mask, coins, normals, start, scratch, discrete, real, log_p
 ):
     """Component c of row b: the first option whose cumulative probability exceeds uniform number
     (start + b)·C + c. Number d: mean + deviation · normal number (start + b)·D + d."""
     rows = start + np.arange(output.shape[1])[:, None]
     u = uniform_reference(coins, rows * len(sizes) + np.arange(len(sizes)))
-    chosen[:] = drawn(output, sizes, mask, u)
+    discrete[:] = drawn(output, sizes, mask, u)
     noise = fill_normal_reference(normals, start * len(log_std), np.zeros(real.size, np.float32))
     real[:] = output[sizes.sum() :].T + np.exp(log_std) * noise.reshape(real.shape)
     policy = torch.from_numpy(output), torch.from_numpy(log_std)
-    log_p[:] = evaluated(*policy, sizes, chosen, real, mask)[0]
-    return chosen, real, log_p
+    log_p[:] = evaluated(*policy, sizes, discrete, real, mask)[0]
+    return discrete, real, log_p
 
 
 @pair(draw_action_reference, draw_examples, rtol=1e-4, atol=1e-5)
 @kernel
-def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, chosen, real, log_p):
-    """Draws an action for every row into `chosen` [B, C] and `real` [B, D], its log-probability
+def draw_action(output, log_std, sizes, mask, coins, noise, start, scratch, discrete, real, log_p):
+    """Draws an action for every row into `discrete` [B, C] and `real` [B, D], its log-probability
     into `log_p` [B]."""
     rows, reals, masked = output.shape[1], log_std.size, mask.shape[1] > 0
     options = output.shape[0] - reals
@@ -141,26 +141,26 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
         log_p[b], at = 0, np.int64(0)
         for c in range(sizes.size):
             log_sum = log_softmax_column(output, b, at, at + sizes[c], mask, masked, scratch)
-            chosen[b, c] = 0
+            discrete[b, c] = 0
             if log_sum > -np.inf:
                 u, cumulative = draw_uniform(coins, (start + b) * sizes.size + c), 0.0
                 for k in range(sizes[c]):
                     p = scratch[at + k, b]
                     if p > 0:
                         # the last allowed one, should rounding leave the sum below u
-                        chosen[b, c] = k
+                        discrete[b, c] = k
                         cumulative += p
                         if cumulative > u:
                             break
-                log_p[b] += output[at + chosen[b, c], b] - log_sum
+                log_p[b] += output[at + discrete[b, c], b] - log_sum
             at += sizes[c]
         for d in range(reals):
-            z = np.float32(draw_normal(normals, (start + b) * reals + d))
+            z = np.float32(draw_normal(noise, (start + b) * reals + d))
             real[b, d] = output[options + d, b] + np.exp(log_std[d]) * z
             # of the rounded number, which is learned from
             z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])
             log_p[b] -= np.float32(0.5) * z * z + log_std[d] + HALF_LOG_TAU
-    return chosen, real, log_p
+    return discrete, real, log_p
 
 
 # what `policy_gradient` and `value_gradient` add up, in `sums`; then the number of minibatches
@@ -188,14 +188,14 @@ def value_loss(value, target, old, weight, clip):
 
 
 def policy_gradient_reference(
-    output, log_std, sizes, chosen, real, mask, old, advantage, weight, clip, bonus, *buffers
+    output, log_std, sizes, discrete, real, mask, old, advantage, weight, clip, bonus, *buffers
 ):
     """The surrogate loss less c·mean H, by autograd; means are weighted. Of the kernel's buffers
     only the sums so far are read."""
     _, delta_std, sums = buffers
     out, std = (torch.from_numpy(array).requires_grad_() for array in (output, log_std))
     share = torch.from_numpy(weight / max(weight.sum(), 1))
-    log_p, entropy = evaluated(out, std, sizes, chosen, real, mask)
+    log_p, entropy = evaluated(out, std, sizes, discrete, real, mask)
     numbers = torch.from_numpy(old), torch.from_numpy(advantage), share
     loss, kl, clipped = surrogate_loss(log_p, *numbers, clip)
     mean_entropy = (share * entropy).sum()
@@ -210,7 +210,7 @@ def policy_gradient(
     output,
     log_std,
     sizes,
-    chosen,
+    discrete,
     real,
     mask,
     old,
@@ -230,14 +230,14 @@ def policy_gradient(
         delta_std[d] = 0
     for b in range(output.shape[1]):
         share = weight[b] / total
-        log_p, entropy = joint_probability(output, log_std, sizes, chosen, real, mask, b, delta)
+        log_p, entropy = joint_probability(output, log_std, sizes, discrete, real, mask, b, delta)
         change = log_p - old[b]
         ratio = np.exp(change)
         gain = advantage[b]
         bounded = min(max(ratio, np.float32(1) - narrow), np.float32(1) + narrow)
         loss = -min(ratio * gain, bounded * gain)
         slope = -ratio * gain * share if ratio * gain <= bounded * gain else np.float32(0)
-        components_slope(output, sizes, chosen, b, slope, bonus * share, delta)
+        components_slope(output, sizes, discrete, b, slope, bonus * share, delta)
         numbers_slope(output, log_std, real, b, slope, bonus * share, delta, delta_std)
         sums[POLICY_LOSS] += share * loss
         sums[ENTROPY] += share * entropy
@@ -256,7 +256,7 @@ def total_weight(weight):
 
 
 @kernel
-def joint_probability(output, log_std, sizes, chosen, real, mask, b, probability):
+def joint_probability(output, log_std, sizes, discrete, real, mask, b, probability):
     """(log π(a), entropy) of row b. Each option's probability is left in `probability`."""
     masked, options = mask.shape[1] > 0, output.shape[0] - log_std.size
     # typed: one form of what is called
@@ -264,7 +264,7 @@ def joint_probability(output, log_std, sizes, chosen, real, mask, b, probability
     for c in range(sizes.size):
         log_sum = log_softmax_column(output, b, at, at + sizes[c], mask, masked, probability)
         if log_sum > -np.inf:
-            log_p += output[at + chosen[b, c], b] - log_sum
+            log_p += output[at + discrete[b, c], b] - log_sum
             for k in range(at, at + sizes[c]):
                 if probability[k, b] > 0:
                     entropy -= probability[k, b] * (output[k, b] - log_sum)
@@ -277,12 +277,12 @@ def joint_probability(output, log_std, sizes, chosen, real, mask, b, probability
 
 
 @kernel
-def components_slope(output, sizes, chosen, b, slope, bonus, delta):
+def components_slope(output, sizes, discrete, b, slope, bonus, delta):
     """The logits' part of ∂L/∂output of row b, in place of the probabilities in `delta`; `slope` is
     ∂L/∂log π(a)."""
     at = 0
     for c in range(sizes.size):
-        best, own = at, np.float32(0)
+        best, option_entropy = at, np.float32(0)
         for k in range(at, at + sizes[c]):
             if delta[k, b] > delta[best, b]:
                 best = k
@@ -290,12 +290,12 @@ def components_slope(output, sizes, chosen, b, slope, bonus, delta):
             log_sum = output[best, b] - np.log(delta[best, b])
             for k in range(at, at + sizes[c]):
                 if delta[k, b] > 0:
-                    own -= delta[k, b] * (output[k, b] - log_sum)
+                    option_entropy -= delta[k, b] * (output[k, b] - log_sum)
             for k in range(at, at + sizes[c]):
                 p = delta[k, b]
                 if p > 0:
-                    delta[k, b] = bonus * p * (output[k, b] - log_sum + own) - slope * p
-            delta[at + chosen[b, c], b] += slope
+                    delta[k, b] = bonus * p * (output[k, b] - log_sum + option_entropy) - slope * p
+            delta[at + discrete[b, c], b] += slope
         at += sizes[c]
 
 

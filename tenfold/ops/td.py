@@ -55,10 +55,10 @@ def gradient_by_autograd(
     return leaf.grad, error, loss.detach(), q.mean()
 
 
-def td_gradient_reference(*given):
+def td_gradient_reference(*arguments):
     """Autograd through the equations of `qlearning`. What the kernel writes into is not looked
     at."""
-    *numbers, is_huber, _delta, _error, _y = given
+    *numbers, is_huber, _delta, _error, _y = arguments
     return gradient_by_autograd(partial(td_items, kind="huber" if is_huber else "mse"), *numbers)
 
 
@@ -179,7 +179,7 @@ def atom_loss(u, level, n, is_huber):
 
 
 @kernel
-def write_slope(slope, b, taken, i, duel, atoms, actions, delta):
+def write_slope(slope, b, action, i, duel, atoms, actions, delta):
     """∂loss/∂output of item b for atom i of all actions; `slope` is that by the value of the one
     taken."""
     share = np.float32(1 / actions)
@@ -187,7 +187,7 @@ def write_slope(slope, b, taken, i, duel, atoms, actions, delta):
         delta[i, b] = slope
     for a in range(actions):
         delta[(duel + a) * atoms + i, b] = -slope * share if duel else np.float32(0)
-    delta[(duel + taken) * atoms + i, b] += slope
+    delta[(duel + action) * atoms + i, b] += slope
 
 
 @kernel
@@ -218,9 +218,9 @@ def categorical_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple
             yield example_batch(rng, dtype, b, a, n, duel, masked, (-4.0, 6.0), 4 * n)
 
 
-def categorical_gradient_reference(*given):
+def categorical_gradient_reference(*arguments):
     """Autograd through the equations above. What the kernel writes into is not looked at."""
-    *numbers, low, high, _delta, _error, _y = given
+    *numbers, low, high, _delta, _error, _y = arguments
     return gradient_by_autograd(partial(categorical_items, low=low, high=high), *numbers)
 
 
@@ -275,9 +275,9 @@ def project_into(reward, discount, probabilities, atoms, low, high, out):
     step = (high - low) / (atoms - 1)
     for j in range(atoms):
         moved = min(max(reward + discount * (low + j * step), low), high)
-        place = min(max((moved - low) / step, 0.0), atoms - 1.0)
-        below = int(place)
-        above = np.float32(place - below)
+        position = min(max((moved - low) / step, 0.0), atoms - 1.0)
+        below = int(position)
+        above = np.float32(position - below)
         out[below] += probabilities[j] * (np.float32(1) - above)
         if above > 0:
             out[below + 1] += probabilities[j] * above
@@ -306,7 +306,7 @@ def categorical_gradient(
     `error`; returns these, the loss and the mean Q. `mask` [B, A] is of the next states, [B, 0]
     where all actions are allowed; `y` is scratch for four distributions."""
     size, actions = output.shape[1], output.shape[0] // atoms - duel
-    after, target, own = y[:atoms], y[atoms : 2 * atoms], y[2 * atoms : 3 * atoms]
+    after, target, predicted = y[:atoms], y[atoms : 2 * atoms], y[2 * atoms : 3 * atoms]
     base = y[3 * atoms : 4 * atoms]
     loss = mean_q = np.float32(0)
     for b in range(size):
@@ -323,16 +323,16 @@ def categorical_gradient(
         softmax_of(next_output, b, best, duel, atoms, base, after)
         project_into(reward[b], discount[b], after, atoms, low, high, target)
         base_of(output, b, duel, atoms, actions, base)
-        below = softmax_of(output, b, action[b], duel, atoms, base, own)
+        below = softmax_of(output, b, action[b], duel, atoms, base, predicted)
         scale, cross, entropy = weight[b] / np.float32(size), np.float32(0), np.float32(0)
         for i in range(atoms):
             logit = output[(duel + action[b]) * atoms + i, b] + base[i]
             cross += target[i] * (below - logit)
             entropy -= target[i] * np.log(target[i]) if target[i] > 0 else np.float32(0)
-            delta[i, b] = scale * (own[i] - target[i])
+            delta[i, b] = scale * (predicted[i] - target[i])
         loss += scale * cross
         error[b] = max(cross - entropy, np.float32(0))
-        mean_q += mean_of(own, atoms, low, high) / np.float32(size)
+        mean_q += mean_of(predicted, atoms, low, high) / np.float32(size)
     spread_slopes(action, duel, atoms, actions, delta)
     return delta, error, loss, mean_q
 
@@ -345,6 +345,6 @@ def spread_slopes(action, duel, atoms, actions, delta):
     for i in range(atoms):
         slopes = delta[i]
         for a in range(actions - 1, -1, -1):  # without `duel` the first action's take their place
-            own = delta[(duel + a) * atoms + i]
+            row = delta[(duel + a) * atoms + i]
             for b in range(action.size):
-                own[b] = slopes[b] * ((np.float32(1) if action[b] == a else np.float32(0)) - share)
+                row[b] = slopes[b] * ((np.float32(1) if action[b] == a else np.float32(0)) - share)

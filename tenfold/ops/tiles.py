@@ -45,13 +45,13 @@ def intrinsic(define: Callable[..., Any]) -> Any:
 # words of LLVM
 
 
-def load(builder, pointer, place, kind):
-    return builder.load(builder.bitcast(builder.gep(pointer, [place]), kind.as_pointer()), align=4)
+def load(builder, pointer, offset, kind):
+    return builder.load(builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer()), align=4)
 
 
-def store(builder, vector, pointer, place):
+def store(builder, vector, pointer, offset):
     builder.store(
-        vector, builder.bitcast(builder.gep(pointer, [place]), vector.type.as_pointer()), align=4
+        vector, builder.bitcast(builder.gep(pointer, [offset]), vector.type.as_pointer()), align=4
     )
 
 
@@ -101,7 +101,7 @@ def call(builder, name, kind, *values):
 
 
 @intrinsic
-def at(_, array, place):
+def at(_, array, offset):
     """A pointer to a number of an array, or of what a pointer points to."""
 
     def generate(context, builder, signature, args):
@@ -121,10 +121,10 @@ def on_stack(_, size, kind):
     """A pointer to room for `size` numbers of a kind until the calling function returns."""
 
     def generate(context, builder, signature, args):
-        own = context.get_data_type(kind.dtype)
+        element = context.get_data_type(kind.dtype)
         with builder.goto_entry_block():
             return builder.bitcast(
-                builder.alloca(ir.ArrayType(own, size.literal_value)), own.as_pointer()
+                builder.alloca(ir.ArrayType(element, size.literal_value)), element.as_pointer()
             )
 
     return types.CPointer(kind.dtype)(size, kind), generate
@@ -139,16 +139,16 @@ def any_bits(_, row, size):
 
     def generate(context, builder, signature, args):
         row, size = args
-        words, last = ir.VectorType(WORD, LANES), builder.sub(size, INDEX(LANES))
-        found = loop(
+        bit_vector, last = ir.VectorType(WORD, LANES), builder.sub(size, INDEX(LANES))
+        any_lane = loop(
             builder,
             last,
             LANES,
-            [load(builder, row, last, words)],
-            lambda place, bits: [builder.or_(bits[0], load(builder, row, place, words))],
+            [load(builder, row, last, bit_vector)],
+            lambda offset, bits: [builder.or_(bits[0], load(builder, row, offset, bit_vector))],
         )
         return builder.icmp_unsigned(
-            "!=", call(builder, f"llvm.vector.reduce.or.v{LANES}i32", WORD, *found), WORD(0)
+            "!=", call(builder, f"llvm.vector.reduce.or.v{LANES}i32", WORD, *any_lane), WORD(0)
         )
 
     return types.boolean(POINTER, types.intp), generate
@@ -191,16 +191,19 @@ def tile_of(builder, count, across, lanes, which, in_a, in_b, in_c, start, floor
     """A tile of one size: count × across sums, in vectors of `lanes`. Numbers are lists of a
     pointer and its steps."""
     (a, ra, ca), (b, rb), (c, rc), (start, rs) = in_a, in_b, in_c, start
-    kind, places = ir.VectorType(NUMBER, lanes), [INDEX(place) for place in range(0, across, lanes)]
+    kind, offsets = (
+        ir.VectorType(NUMBER, lanes),
+        [INDEX(offset) for offset in range(0, across, lanes)],
+    )
     rows = [builder.load(builder.gep(which, [INDEX(i)])) for i in range(count)]
     factors = lines(builder, a, ra, rows)
 
     def add_products(counter, sums):
         k = builder.load(builder.gep(order, [counter]))
-        place_a, row_b = builder.mul(k, ca), builder.gep(b, [builder.mul(k, rb)])
-        right = [load(builder, row_b, place, kind) for place in places]
+        offset_a, row_b = builder.mul(k, ca), builder.gep(b, [builder.mul(k, rb)])
+        right = [load(builder, row_b, offset, kind) for offset in offsets]
         left = [
-            spread(builder, builder.load(builder.gep(line, [place_a])), lanes) for line in factors
+            spread(builder, builder.load(builder.gep(line, [offset_a])), lanes) for line in factors
         ]
         pairs = ((x, y) for x in left for y in right)
         return [
@@ -211,18 +214,18 @@ def tile_of(builder, count, across, lanes, which, in_a, in_b, in_c, start, floor
     first = [
         spread(builder, builder.load(number), lanes)
         for number in lines(builder, start, rs, rows)
-        for _ in places
+        for _ in offsets
     ]
     sums, least = iter(loop(builder, depth, 1, first, add_products)), spread(builder, floor, lanes)
     for line in lines(builder, c, rc, rows):
-        for place in places:
+        for offset in offsets:
             total = next(sums)
             # NaN stays
             store(
                 builder,
                 builder.select(builder.fcmp_ordered("<", total, least), least, total),
                 line,
-                place,
+                offset,
             )
 
 

@@ -2,7 +2,7 @@
 their page (`report`); also how runs ran, and the charts of a sweep's trials.
 
 `Reporter` is the usual one, of agents that play episodes. An algorithm whose results are others has
-one of its own (`Algorithm.make_reporter`).
+one of its own (`AlgorithmSpec.make_reporter`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -102,11 +102,11 @@ def observation_ports(space: Any, layout: ObsLayout, lead: tuple[str | int, ...]
 
 def leaves(space: Any, layout: ObsLayout, path: Path = ()) -> Iterator[tuple[Path, Any, ObsLayout]]:
     """The leaves of a space, with their paths and layouts."""
-    if not layout.parts:
+    if not layout.children:
         yield path, space, layout
         return
-    keys: tuple[str | int, ...] = layout.keys or tuple(range(len(layout.parts)))
-    for key, part in zip(keys, layout.parts, strict=True):
+    keys: tuple[str | int, ...] = layout.keys or tuple(range(len(layout.children)))
+    for key, part in zip(keys, layout.children, strict=True):
         yield from leaves(space[key], part, (*path, key))
 
 
@@ -122,12 +122,12 @@ def action_ports(actions: PolicyActions, lead: tuple[str | int, ...]) -> list[Po
 
 
 def action_leaves(actions: PolicyActions, path: Path = ()) -> Iterator[tuple[Path, PolicyActions]]:
-    if not actions.parts:
+    if not actions.children:
         yield path, actions
         return
     space: Any = actions.space
-    keys = list(space.keys()) if isinstance(space, spaces.Dict) else range(len(actions.parts))
-    for key, part in zip(keys, actions.parts, strict=True):
+    keys = list(space.keys()) if isinstance(space, spaces.Dict) else range(len(actions.children))
+    for key, part in zip(keys, actions.children, strict=True):
         yield from action_leaves(part, (*path, key))
 
 
@@ -207,7 +207,7 @@ class ObservationEncoder(nn.Module):
         if graph:
             names = [name for name in ("nodes", "links", "edges") if name in graph]
             rows = [graph["counts"], *rows, *(self.flat(graph[name]) for name in names)]
-        if len(self.layout.parts) or graph:
+        if len(self.layout.children) or graph:
             return torch.cat([row.float() for row in rows], -1)
         lead = rows[0].shape[: self.lead]
         return rows[0].reshape(*lead, *self.layout.shape)

@@ -117,7 +117,7 @@ class ClusterPool(Pool):
     def free_cores(self) -> int:
         """The number of runs the cluster has cores for now: machines come and go. (With its head
         gone the call would block.)"""
-        if time.monotonic() - self.counted > COUNT_EVERY and self.head.there():
+        if time.monotonic() - self.counted > COUNT_EVERY and self.head.answers():
             self.counted = time.monotonic()
             self.cores = self.ray.cluster_resources().get("CPU", 1.0)
         return max(int(self.cores), 1)
@@ -126,7 +126,7 @@ class ClusterPool(Pool):
         settings, path, *more, trust = running.task
         trust = trust or trusted_modules(Path(path), settings)
         cores, gpus = needs(settings)
-        if self.head.there():
+        if self.head.answers():
             self.require_room(cores, gpus)
         files = FolderDelta() if self.shared else DeltaPacker(Path(path)).pack()
         task = self.ray.remote(

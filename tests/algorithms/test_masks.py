@@ -197,7 +197,7 @@ def test_agents_of_a_world_keep_to_their_masks(share: bool, engine: str) -> None
     while learner.step < 300:
         learner.round()
     agent = learner.agent
-    assert agent.updates > 50 and learner.replay.each[0].mask.shape[1] == 5
+    assert agent.updates > 50 and learner.replay.memories[0].mask.shape[1] == 5
     assert play(WALKERS, agent, agent.policy("greedy"), 2, 0).episodes == 2
 
 

@@ -76,7 +76,7 @@ def test_every_agent_has_its_own_network_rows_and_draws() -> None:
     assert isinstance(team, Team) and isinstance(replay, TeamReplay)
     flat = team.block[:, ONLINE]
     assert len({tuple(row) for row in flat.tolist()}) == 5
-    for m, own in enumerate(replay.each):
+    for m, own in enumerate(replay.memories):
         lanes = slice(2 * m, 2 * m + 2)
         assert np.array_equal(
             own.obs[own.head % own.lane_rows + np.arange(2) * own.lane_rows], place.envs.obs[lanes]
@@ -90,7 +90,7 @@ def test_rewards_of_n_steps_are_summed_and_the_end_of_an_epoch_is_a_truncation()
     final observation."""
     place = played(world(num_envs=1), 120)
     assert isinstance(place.replay, TeamReplay)
-    for own in place.replay.each:
+    for own in place.replay.memories:
         assert (
             own.kind[49] == TRUNCATED
             and own.kind[50] == FINAL

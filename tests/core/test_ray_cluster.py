@@ -91,7 +91,7 @@ def test_a_head_that_is_gone_is_an_error_after_a_while_and_not_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     head = ray_cluster.Head.__new__(ray_cluster.Head)
-    head.address, head.looked, head.seen = "127.0.0.1:1", 0.0, 0.0
+    head.address, head.looked, head.last_answer = "127.0.0.1:1", 0.0, 0.0
     now = 0.0
     monkeypatch.setattr(ray_cluster, "monotonic", lambda: now)
     while now < head.most:

@@ -20,7 +20,7 @@ from tenfold.envs.making import make_env
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent, "there", {})
+    monkeypatch.setattr(lent, "registered", {})
     monkeypatch.setattr(lent, "made", {})
 
 
@@ -58,7 +58,7 @@ def test_the_run_is_the_one_by_name(
     # training, three evaluations of two, spaces, three episodes
     assert len(made) == (0 if kind == "object" else 1 + 3 * 2 + 1 + 3)
 
-    lent.there.clear()  # as in another process
+    lent.registered.clear()  # as in another process
     with pytest.raises(
         EnvironmentFault,
         match="was handed over as an object or a function, which this process does not have: pass it as env= to",

@@ -239,12 +239,12 @@ def hold_updates(case: str, device: str, wanted: int) -> None:
         )
         assert np.array_equal(plain.replay.batch.row[-1:], fast.replay.batch.row[-1:])
         copy_state(plain, fast)
-        for own, other in zip(fast.replay.each, plain.replay.each, strict=True):
+        for own, other in zip(fast.replay.memories, plain.replay.memories, strict=True):
             assert np.allclose(own.tree, other.tree, rtol=1e-3, atol=1e-4)
             assert np.array_equal(own.count, other.count)
             own.tree[:], own.top[:] = other.tree, other.top
     if wanted >= 40 and "updates" not in option:  # around the memory
-        assert (plain.replay.head > plain.replay.each[0].lane_rows).all()
+        assert (plain.replay.head > plain.replay.memories[0].lane_rows).all()
     assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
 
 

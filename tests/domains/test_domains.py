@@ -102,9 +102,9 @@ class Carts(Domain):
 
 @pytest.fixture
 def carts(monkeypatch: pytest.MonkeyPatch) -> Carts:
-    own, found = Carts(), registry.found
+    own, found = Carts(), registry.discover
     monkeypatch.setattr(
-        registry, "found", lambda what: (own, *found(what)) if what == "DOMAINS" else found(what)
+        registry, "discover", lambda what: (own, *found(what)) if what == "DOMAINS" else found(what)
     )
     return own
 

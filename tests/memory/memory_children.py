@@ -45,7 +45,7 @@ def fill(row: dict[str, np.ndarray], number: int) -> None:
 
 def echo_poison(segment: SharedBuffer, done: SharedEvent) -> None:
     """Tells what it sees at the start, then leaves its mark."""
-    words = segment.words()
+    words = segment.counters()
     words[1] = words[0]
     words[0] = os.getpid()
     done.give()
@@ -110,6 +110,6 @@ def die_while_publishing(weights: SharedWeights) -> None:
     flat = np.full(weights.shape, 1, np.float32)
     weights.publish(flat, 10)
     lock, copy = weights.places[0]
-    weights.words[lock] = 3  # version 2 is being written
+    weights.counters[lock] = 3  # version 2 is being written
     copy[: copy.size // 2] = 2
     os.kill(os.getpid(), signal.SIGKILL)

@@ -165,28 +165,28 @@ def test_a_row_is_announced_only_after_it_is_there() -> None:
         """The ring's own, with every store noted beside what a reader would then see."""
 
         def __getitem__(self, at: int) -> int:
-            return words[at]
+            return counters[at]
 
         def __setitem__(self, at: int, value: int) -> None:
-            words[at] = value
+            counters[at] = value
             assert view is not None
             log.append((at, value, float(view["reward"]), bool(wait_for([bell], 0))))
 
-    words, ring.words = ring.words, Words()  # type: ignore[assignment]
+    counters, ring.counters = ring.counters, Words()  # type: ignore[assignment]
     sequence = ring.sequences[0]
     ring.write({"reward": np.array(5, np.float32)})
     assert log[0][:2] == (sequence, WRITING) and np.isnan(log[0][2])
     assert log[1:] == [(sequence, 1, 5.0, False), (HEAD, 1, 5.0, False)] and wait_for(
         [bell], 0
     ) == [bell]
-    ring.words = words
+    ring.counters = counters
 
 
 def test_a_row_that_changes_while_it_is_read_is_an_error() -> None:
     ring = Ring(PAIR, rows=2)
     ring.write(pair_of(1))
     assert ring.peek() is not None
-    ring.words[HEAD] = 0  # a second producer, which knows nothing of the first
+    ring.counters[HEAD] = 0  # a second producer, which knows nothing of the first
     assert ring.slot() is not None
     with pytest.raises(
         TornRow,
@@ -238,7 +238,7 @@ def test_a_row_that_was_whole_but_not_announced_is_kept_by_the_successor() -> No
     for rows in (1, 4):
         ring = Ring(PAIR, rows=rows)
         ring.write(pair_of(7))
-        ring.words[HEAD] = 0
+        ring.counters[HEAD] = 0
         ring.data.take()
         assert ring.available() == 0 and wait_for([ring], 0) == []
         assert ring.take_over() == 1 and wait_for([ring], 0) == [ring]

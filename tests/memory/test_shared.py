@@ -49,7 +49,7 @@ def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
     child = start(children.echo_poison, segment, done)
     assert wait_for([done], 30) and done.take()
     child.join(30)
-    words = segment.words()
+    words = segment.counters()
     assert words[1] == 2**64 - 1 and words[0] == child.pid
     assert child.exitcode == 0
 

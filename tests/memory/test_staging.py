@@ -103,7 +103,7 @@ def test_a_parcels_arrays_are_not_given_out_before_their_copies_have_happened(de
 
 def test_what_a_parcel_holds_arrives_at_the_same_tensors_each_time() -> None:
     parcel = StagingBuffer("cpu", {"index": ((3,), np.int64), "lr": ((), np.float32)}, 2)
-    first, second = parcel.there
+    first, second = parcel.on_device
     for number in range(7):
         here = parcel.open()
         for k in range(2):

@@ -84,7 +84,7 @@ def test_a_reader_that_was_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch
     into = np.zeros(4, np.float32).view(Slow)
     assert weights.read(into) == (3, 30) and into.tolist() == [3, 3, 3, 3]
     weights.publish(np.full(4, 4, np.float32), 40)
-    weights.words[weights.places[0][0]] = 11  # version 6 is being written there, and never done
+    weights.counters[weights.places[0][0]] = 11  # version 6 is being written there, and never done
     monkeypatch.setattr(module, "TRIES", 50)
     with pytest.raises(RuntimeError, match="changed 50 times while they were read"):
         weights.read(into)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tenfold.ops.qlearning import bootstrap, dueling, item_loss, taken
+from tenfold.ops.qlearning import action_atoms, bootstrap, dueling, item_loss
 
 
 def test_dueling_by_hand() -> None:
@@ -75,4 +75,4 @@ def test_quantile_regression_finds_the_quantiles() -> None:
 
 
 def test_taken_keeps_the_batch_dimension_at_batch_one() -> None:
-    assert taken(torch.zeros(1, 3, 1), torch.tensor([2])).shape == (1, 1)
+    assert action_atoms(torch.zeros(1, 3, 1), torch.tensor([2])).shape == (1, 1)

@@ -15,7 +15,7 @@ from tenfold.config.files import named
 from tenfold.config.notation import nested
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.registry import algorithm, own
+from tenfold.core.registry import algorithm, import_by_name
 from tenfold.runs.checkpoint import Checkpoints, nested_state
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.storage import read_arrays, write_arrays
@@ -187,7 +187,7 @@ def test_every_change_goes_on_or_leaves_the_folder_as_it_was(
 
 
 def kind_of(engine: str) -> Any:
-    return own(algorithm("dqn").engines[engine].home)
+    return import_by_name(algorithm("dqn").engines[engine].home)
 
 
 def no_longer_fits(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:

@@ -62,7 +62,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         partial, errors, metrics = self.record_gradient(k)
         if self.replay.priorities:
             self.errors.copy_(errors, non_blocking=True)
-        self.finish_update(self.sent.there[k], metrics, self.shares, partial)
+        self.finish_update(self.sent.on_device[k], metrics, self.shares, partial)
 
     def record_gradient(self, k: int) -> Any:
         """(parts of the gradient, or None where it is in its buffer; TD errors; rows of [loss, Σ Q,
@@ -71,7 +71,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
             from tenfold.algorithms.kernels.dqn_cudagraph_kernel import batch_gradient
 
             partial, errors, metrics = batch_gradient(
-                self.agent, self.mirror.numbers, self.sent.there[k], shape
+                self.agent, self.mirror.numbers, self.sent.on_device[k], shape
             )
             return partial if self.agent.members > 1 else partial[0], errors, metrics
         results = self.gradient_of(self.minibatches(k))
@@ -113,7 +113,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
     def minibatches(self, k: int) -> Any:
         """What the loss is given: micro-batches, or all."""
-        agent, sent, (obs, next_obs) = self.agent, self.sent.there[k], self.observations(k)
+        agent, sent, (obs, next_obs) = self.agent, self.sent.on_device[k], self.observations(k)
         items, effective = len(self.lead()), sent["action"].shape[-1]
         rows = {name: sent[name] for name in sent if name in PER_ITEM}
         rows |= {"obs": obs, "next_obs": next_obs}
@@ -131,7 +131,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         """Mean action values by one launch."""
         work = self.act_on_device(rows, noise is not None)
         staging, values, static_noise = self.acting
-        staging.open()[0]["rows"][...] = rows.reshape(staging.there[0]["rows"].shape)
+        staging.open()[0]["rows"][...] = rows.reshape(staging.on_device[0]["rows"].shape)
         if noise is not None:
             static_noise.copy_(noise)
         self.replay_graph(("act", noise is not None), staging, work)
@@ -152,7 +152,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
         @torch.no_grad()
         def work() -> None:
-            means = agent.mean_values(staging.there[0]["rows"], noise if noisy else None)
+            means = agent.mean_values(staging.on_device[0]["rows"], noise if noisy else None)
             values.copy_(means, non_blocking=True)
 
         return work

@@ -62,7 +62,7 @@ def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 def fill(replay: Any, obs: np.ndarray, actions: int, turns: int, rng: np.random.Generator) -> None:
     """Random transitions into a memory whose lanes begin at `obs`."""
-    lanes, options = len(obs), replay.each[0].mask.shape[1]
+    lanes, options = len(obs), replay.memories[0].mask.shape[1]
     replay.begin(obs, *random_masks(lanes, options, 1, rng))
     for _ in range(turns):
         (terminated, truncated), skipped = rng.random((2, lanes)) < 0.1, np.zeros(lanes, np.bool_)

@@ -40,7 +40,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.domain import Command, Domain
-from tenfold.core.protocols import Algorithm
+from tenfold.core.protocols import AlgorithmSpec
 from tenfold.domains.dynamics.config import Explorer
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def is_recording(env: str) -> bool:
     return env.partition("(")[0].strip() == RECORDING
 
 
-class ActiveLearning(Algorithm):
+class ActiveLearning(AlgorithmSpec):
     """The explorer: experiments chosen by what they would teach, or recordings as they are."""
 
     name = "explorer"

@@ -26,7 +26,7 @@ from tenfold.config.options import Linear, Schedule
 from tenfold.config.schema import Count, Limits, Positive
 from tenfold.core.domain import Domain
 from tenfold.core.errors import ConfigError
-from tenfold.core.protocols import Algorithm
+from tenfold.core.protocols import AlgorithmSpec
 
 if TYPE_CHECKING:
     import argparse
@@ -79,7 +79,7 @@ class Dispatcher(AgentConfig):
             )
 
 
-class Dispatching(Algorithm):
+class Dispatching(AlgorithmSpec):
     """The dispatcher: one policy for shops of any size, from its own best schedules."""
 
     name = "dispatcher"

@@ -100,7 +100,9 @@ class ParallelWorlds(Worlds):
         self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
         self.shape = (self.masks.observation_space if self.masks else observations).shape or ()
         shape, dtype = actions.shape or (), actions.dtype or np.dtype(np.int64)
-        self.decode = self.masks.actions.decode if self.masks and self.masks.actions.parts else None
+        self.decode = (
+            self.masks.actions.decode if self.masks and self.masks.actions.children else None
+        )
         if self.masks and self.decode:
             shape, dtype = (self.masks.actions.numbers,), np.dtype(np.float64)
         self.discrete = isinstance(actions, gym.spaces.Discrete)

@@ -226,12 +226,12 @@ def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
 def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch.Tensor:
     """(..., D) as the layout lies in a row: arrays flattened, images of bytes scaled to [0, 1],
     discrete parts one-hot, Dict and Tuple joined."""
-    if layout.parts:
+    if layout.children:
         values = [value[key] for key in layout.keys] if layout.keys else value
         return torch.cat(
             [
                 join_observation(part, one, dtype)
-                for part, one in zip(layout.parts, values, strict=True)
+                for part, one in zip(layout.children, values, strict=True)
             ],
             -1,
         )
