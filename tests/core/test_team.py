@@ -19,6 +19,9 @@ def count_index(address, index):
     store(address + 8 * index, load(address + 8 * index) + index + 1)
 
 
+COUNT: int = count_index.address  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def team():
     team = Team()
@@ -33,7 +36,7 @@ def test_every_index_is_done_once_in_each_of_many_pieces_of_work(team: Team, thr
     rng = np.random.default_rng(0)
     for count in rng.integers(0, 40, 300).tolist():  # more threads than indices, and fewer
         done = np.zeros(40, np.int64)
-        run_work(team.address, count_index.address, done.ctypes.data, count)
+        run_work(team.address, COUNT, done.ctypes.data, count)
         expected = np.where(np.arange(40) < count, np.arange(40) + 1, 0)
         np.testing.assert_array_equal(done, expected)
 
@@ -44,14 +47,14 @@ def test_threads_that_sleep_wake_for_work(team: Team) -> None:
     for round_number in range(3):
         for thread in team.threads:
             thread.join(0.05)  # longer than they spin
-        run_work(team.address, count_index.address, done.ctypes.data, 8)
+        run_work(team.address, COUNT, done.ctypes.data, 8)
         np.testing.assert_array_equal(done, (round_number + 1) * (np.arange(8) + 1))
 
 
 def test_without_a_team_the_caller_does_all() -> None:
     done = np.zeros(5, np.int64)
     assert team_for(1) == 0
-    run_work(0, count_index.address, done.ctypes.data, 5)
+    run_work(0, COUNT, done.ctypes.data, 5)
     np.testing.assert_array_equal(done, np.arange(5) + 1)
 
 

@@ -7,6 +7,8 @@ They share one MjModel, which a step only reads; each has an MjData of its own.
 import ctypes
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -162,12 +164,10 @@ def why_not(name: str, env: gym.Env[Any, Any]) -> str:
 
 def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any], list[np.ndarray]]:
     """Rows of addresses [lanes, 13]; what they are of: an MjData for each, and shared arrays."""
-    import mujoco
-
-    model = inner.model
+    model, make_data = inner.model, type(inner.data)
     start = np.concatenate([inner.init_qpos, inner.init_qvel])
     mass = np.ascontiguousarray(model.body_mass)
-    data = [mujoco.MjData(model) for _ in range(lanes)]
+    data = [make_data(model) for _ in range(lanes)]
     shared = {"body_mass": mass.ctypes.data, "start": start.ctypes.data}
     rows = [
         [model._address, one._address]
@@ -179,10 +179,8 @@ def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any], list[np.
 
 def task_numbers(ident: str, inner: Any, limit: int) -> dict[str, Any]:
     """The task's settings by the names of `FIELDS`; what it does not have is 0."""
-    import mujoco
-
     model = inner.model
-    (library,) = Path(mujoco.__file__).parent.glob("libmujoco.*so*")
+    (library,) = Path(import_module("mujoco").__file__ or "").parent.glob("libmujoco.*so*")
     functions = ctypes.CDLL(str(library))  # the very one that the bindings use
     numbers = {
         "task": list(TASKS).index(ident),
@@ -318,8 +316,6 @@ def play_one_by_one(name: str, lanes: int, seed: int, scale: float, steps: int) 
 
 
 def has_mujoco() -> bool:
-    from importlib.util import find_spec
-
     return find_spec("mujoco") is not None
 
 
