@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,13 @@ class Command:
     name: str
     add: Callable[[Any, Sequence[str]], None]
     run: "Callable[[argparse.Namespace], int]"
+
+
+def deferred(target: str) -> Any:
+    """A method that passes its arguments to what `module:name` names, imported at the first call:
+    help and errors appear without it."""
+    module, _, name = target.partition(":")
+    return lambda self, *arguments: getattr(import_module(module), name)(*arguments)
 
 
 class Domain:
