@@ -55,6 +55,7 @@ class Environments:
     autoreset = True  # whether a step that ends an episode begins the next one
     # whether a step calls one environment after another, in Python and on one core
     one_by_one = False
+    form = ""  # how they are stepped, in words, where there is a choice
     unread_mask = False  # whether an action mask is offered that nobody asked for
     # where an episode was cut at an observation whose mask allows nothing, or is missing
     dead_end = ""
