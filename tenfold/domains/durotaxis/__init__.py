@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.domain import Domain
+from tenfold.core.registry import Domain
 
 if TYPE_CHECKING:
     import argparse
