@@ -37,6 +37,13 @@ class Command:
     run: "Callable[[argparse.Namespace], int]"
 
 
+def deferred(target: str) -> Any:
+    """A method that passes its arguments to what `module:name` names, imported at the first call:
+    help and errors appear without it."""
+    module, _, name = target.partition(":")
+    return lambda self, *arguments: getattr(import_module(module), name)(*arguments)
+
+
 class Domain:
     """One field of work: which environments are its own, and what is worth saying about runs in
     them. The methods below are those of an environment that nobody knows more about; a domain

@@ -1,7 +1,12 @@
 """Public names of domains, for type checkers; `PUBLIC` of each folder has them for everybody
 else."""
 
-from .dynamics.public import *  # noqa: F403
+from .dynamics.compare import compare as compare
+from .dynamics.config import Explorer as Explorer
+from .dynamics.config import LatentModel as LatentModel
+from .dynamics.config import Planner as Planner
+from .dynamics.model_metrics import bits_per_spike as bits_per_spike
+from .dynamics.offline import fit as fit
 from .jobshop.instances import Instance as Instance
 from .jobshop.instances import lower_bound as lower_bound
 from .jobshop.instances import random_shop as random_shop

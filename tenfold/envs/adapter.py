@@ -12,6 +12,7 @@ seeding its current episode again and repeating the actions taken in it, without
 import math
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
@@ -290,6 +291,32 @@ class StateEnvironments(Environments):
             "ret": self.ret,
         }
         self.streams = np.array(self.keys, np.uint64)
+
+
+class SeededEnv(gym.Env[np.ndarray, Any]):
+    """After `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each `reset()`."""
+
+    stream: Any = None
+    episode = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode += 1
+        if seed is not None or self.stream is None:
+            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
+            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
+        self.begin()
+        return self.observe()
+
+    def begin(self) -> None:
+        """The first state of the episode."""
+        raise NotImplementedError
+
+    def observe(self) -> tuple[np.ndarray, dict[str, Any]]:
+        """The observation and info of the current state."""
+        raise NotImplementedError
 
 
 class Worlds(Environments):

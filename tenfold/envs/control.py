@@ -11,7 +11,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key, uniform_reference
 from tenfold.core.tables import B1, D1, D2, F2, I1, U1, opener, table_of
-from tenfold.envs.adapter import StateEnvironments
+from tenfold.envs.adapter import SeededEnv, StateEnvironments
 from tenfold.envs.control_dynamics import (
     HIGHEST_START,
     KINDS,
@@ -239,9 +239,8 @@ class ControlEnvironments(StateEnvironments):
             observe(self.kind.number, row, obs)
 
 
-class ControlEnv(gym.Env[np.ndarray, Any]):
-    """One of the tasks as an ordinary environment. After `reset(seed=s)` it plays the episodes of
-    lane 0 of seed s, one with each further `reset()`."""
+class ControlEnv(SeededEnv):
+    """One of the tasks as an ordinary environment."""
 
     metadata = {"render_modes": ["rgb_array"]}
 
@@ -251,22 +250,12 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
         self.observation_space, self.action_space = task.observation_space(), task.action_space()
         self.render_mode = render_mode
         self.row = np.zeros(STATES)
-        self.stream: np.uint64 | None = None
-        self.episode = 0
         self.torque: float | None = None
         self.painter: Any = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.episode += 1
-        if seed is not None or self.stream is None:
-            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
+    def begin(self) -> None:
         begin(self.kind.number, self.row, self.stream, self.episode)
         self.torque = None
-        return self.observation(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.kind.actions:
@@ -277,12 +266,13 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
         else:
             self.torque = float(np.ravel(action)[0])
             reward, terminated = advance(self.kind.number, self.row, self.torque)
-        return self.observation(), reward, terminated, False, {}
+        obs, info = self.observe()
+        return obs, reward, terminated, False, info
 
-    def observation(self) -> np.ndarray:
+    def observe(self) -> tuple[np.ndarray, dict[str, Any]]:
         obs = np.zeros(self.kind.obs_size, np.float32)
         observe(self.kind.number, self.row, obs)
-        return obs
+        return obs, {}
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         """Gymnasium's drawing of the same state."""

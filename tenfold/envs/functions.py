@@ -26,7 +26,7 @@ from tenfold.core.errors import EnvironmentFault, UserError, described
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import PolicyActions, policy_actions
-from tenfold.envs.adapter import StateEnvironments
+from tenfold.envs.adapter import SeededEnv, StateEnvironments
 from tenfold.envs.control_dynamics import KINDS
 
 TRIED, CHECKED = 64, 24  # lanes when a task is registered; steps of an episode that are checked
@@ -287,9 +287,8 @@ class FunctionEnvironments(StateEnvironments):
             self.mask[:] = self.call("mask", self.states)
 
 
-class FunctionEnv(gym.Env[np.ndarray, Any]):
-    """A task as an ordinary environment, its mask as `info["action_mask"]`. After `reset(seed=s)`
-    it plays the episodes of lane 0 of seed s, one with each further `reset()`."""
+class FunctionEnv(SeededEnv):
+    """A task as an ordinary environment, its mask as `info["action_mask"]`."""
 
     metadata = {"render_modes": []}
 
@@ -298,28 +297,18 @@ class FunctionEnv(gym.Env[np.ndarray, Any]):
         self.observation_space = self.task.observation_space()
         self.action_space = self.task.actions.space
         self.row = np.zeros((1, self.task.states))
-        self.stream: np.uint64 | None = None
-        self.episode = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.episode += 1
-        if seed is not None or self.stream is None:
-            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
+    def begin(self) -> None:
         self.row[:] = self.task.begin(np.array([self.stream]), np.array([self.episode]))
-        return self.observation()
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.task.actions.sizes:
             assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
         self.row[:], reward, terminated = self.task.advance(self.row, np.asarray(action)[None])
-        obs, info = self.observation()
+        obs, info = self.observe()
         return obs, float(np.ravel(reward)[0]), bool(np.ravel(terminated)[0]), False, info
 
-    def observation(self) -> tuple[np.ndarray, dict[str, Any]]:
+    def observe(self) -> tuple[np.ndarray, dict[str, Any]]:
         masked = self.task.host.mask is not None
         info = {"action_mask": self.task.mask(self.row)[0]} if masked else {}
         return self.task.observe(self.row)[0], info

@@ -1,11 +1,13 @@
 """A run's folder: settings, versions, machine, metrics, checkpoints, replay rows, report."""
 
+import itertools
 import json
 import os
 import re
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -40,6 +42,7 @@ from tenfold.runs.storage import (
     locked_below,
     replace_file,
     resolve_latest,
+    write_json,
 )
 
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
@@ -110,7 +113,7 @@ class RunFolder:
         return folder
 
     def write_about(self) -> None:
-        replace_file(self.path / "run.json", json.dumps(self.about, indent=1).encode())
+        write_json(self.path / "run.json", self.about)
 
     @classmethod
     def open(cls, path: Path, trust: Trust = False) -> tuple["RunFolder", Run]:
@@ -178,6 +181,30 @@ def run_name(what: Any, run: Run) -> str:
         # of one's own: without its module
         return f"{run.agent.name.rpartition(':')[2]}-{named_after(run.env)}"
     return Path(what).stem
+
+
+def folder_to_continue(
+    target: Target,
+    what: str,
+    is_one: Callable[[Path], bool],
+    changed: Callable[[Path], str],
+    overwrite: bool,
+) -> Target:
+    """An existing folder of the same experiment (`what` it is) to continue, or a new one. A folder
+    with other content is refused, or skipped where folders are numbered; `changed` names the first
+    setting in which the experiment in a folder differs, "" where it is the same."""
+    if isinstance(target, Numbered):
+        existing = itertools.takewhile(os.path.lexists, target)
+        return next((path for path in existing if not changed(path)), target)
+    if target.exists() and any(target.iterdir()):
+        if not is_one(target):
+            raise UserError(f"{target} exists and is no {what}: choose another folder with --out.")
+        if not overwrite and (setting := changed(target)):
+            raise UserError(
+                f"{target} holds a {what} with another {setting}: replace it with --overwrite, or "
+                "choose another folder with --out."
+            )
+    return target
 
 
 def require_place(target: Target, overwrite: bool) -> None:

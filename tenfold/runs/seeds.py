@@ -1,7 +1,6 @@
 """Many seeds of one experiment: a folder of ordinary runs, `seed-0`, `seed-1`, …, and their
 summary."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from tenfold.runs.folder import (
 from tenfold.runs.metrics import latest_row, read_rows
 from tenfold.runs.reporter import Reporter, reporter_of
 from tenfold.runs.statistics import sentence, together
-from tenfold.runs.storage import FolderLock, Target, install, replace_file, resolve_latest, writing
+from tenfold.runs.storage import FolderLock, Target, install, resolve_latest, write_json, writing
 
 Rows = list[dict[str, Any]]
 
@@ -78,7 +77,7 @@ class SeedsFolder:
             write_settings(made, run)
             if initial:
                 initial.write(made)
-            replace_file(made / "seeds.json", json.dumps(about, indent=1).encode())
+            write_json(made / "seeds.json", about)
 
         require_place(target, overwrite)
         path, lock = install(target, fill)
@@ -125,7 +124,7 @@ class SeedsFolder:
         if state:
             about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"ended": state}
             with writing(self.path / "seeds.json"):
-                replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
+                write_json(self.path / "seeds.json", about)
 
     def changed(self, change: dict[str, Any]) -> "SeedsFolder":
         """The folder with changed settings, which are written: every member resumes with them."""
@@ -138,7 +137,7 @@ class SeedsFolder:
         with writing(self.path):
             write_settings(self.path, new.run)
             mark_modules(self.path, new.changes)
-            replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
+            write_json(self.path / "seeds.json", about)
         return new
 
 
@@ -175,7 +174,7 @@ def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, 
         values = [value for member in members.values() if (value := member.get(name)) is not None]
         if len(values) == len(members):
             summary[name] = together(values)
-    replace_file(folder.path / "summary.json", json.dumps(summary, indent=1).encode())
+    write_json(folder.path / "summary.json", summary)
     return summary
 
 

@@ -61,6 +61,10 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def write_json(path: Path, content: Any) -> None:
+    replace_file(path, json.dumps(content, indent=1).encode())
+
+
 def for_writing(path: Path, flag: str) -> Path:
     """Refuses a file that cannot be written, before the work for it starts."""
     with writing(f"{flag} {path}"):

@@ -1,7 +1,6 @@
 """A sweep's folder: its plan, the study (SQLite, which Optuna's dashboard opens), a folder of seeds
 for each trial, the held-out seeds of the winner and of the default settings, and the results."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -32,7 +31,15 @@ from tenfold.runs.folder import (
 from tenfold.runs.metrics import latest_row, outcome, read_rows
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import Outcome
-from tenfold.runs.storage import FolderLock, Target, install, replace_file, resolve_latest, writing
+from tenfold.runs.storage import (
+    FolderLock,
+    Target,
+    install,
+    replace_file,
+    resolve_latest,
+    write_json,
+    writing,
+)
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
@@ -155,7 +162,7 @@ class SweepFolder:
 
     def write_results(self, results: dict[str, Any]) -> None:
         with writing(self.path / RESULTS):
-            replace_file(self.path / RESULTS, json.dumps(results, indent=1).encode())
+            write_json(self.path / RESULTS, results)
 
     def results(self) -> dict[str, Any]:
         if not (self.path / RESULTS).exists():
@@ -211,7 +218,7 @@ def misfit_of_results(results: Row) -> str:
 
 def write_plan(path: Path, about: dict[str, Any], plan: SweepPlan) -> None:
     about = about | {"plan": asdict(plan)}
-    replace_file(path / PLAN, json.dumps(about, indent=1).encode())
+    write_json(path / PLAN, about)
     mark_modules(path, plan.search)
 
 

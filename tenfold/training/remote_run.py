@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
 from tenfold.runs.storage import replace_file
+from tenfold.training.worker_pool import Work
 
 DELTA_EVERY = 1.0  # seconds between deltas: a fast run saves more often than that
 STOP_CHECK_EVERY = 0.5  # seconds between looks whether the run is to stop
@@ -121,9 +122,6 @@ class FileSyncer:
         self.stopping = True
         if self.training:
             self.training.stop(evaluate=False)
-
-
-Work = Callable[..., tuple[str, int]]
 
 
 def run_remotely(

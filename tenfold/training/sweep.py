@@ -7,8 +7,6 @@ goes on: runs stop there and are resumed, which changes no bit of them. Whoever 
 begins with the next trial meanwhile.
 """
 
-import itertools
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,12 +22,12 @@ from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.processes import require_guard
 from tenfold.core.user_envs import require_named
 from tenfold.runs.file_schema import MOST_TRIALS, PRUNERS
-from tenfold.runs.folder import destination, is_sweep, run_name
+from tenfold.runs.folder import destination, folder_to_continue, is_sweep, run_name
 from tenfold.runs.report import write_seeds_report, write_sweep_report
 from tenfold.runs.reporter import order_of
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import LEAST, success_rates, together
-from tenfold.runs.storage import Numbered, Target, update_latest, writing
+from tenfold.runs.storage import Numbered, update_latest, writing
 from tenfold.runs.sweep_folder import STUDY, SweepFolder, SweepPlan, evaluations, require_plan
 from tenfold.training.display import Display
 from tenfold.training.run_group import check_and_warm_up
@@ -95,7 +93,14 @@ def sweep(
     require_named(run.env)
     if not isinstance(out, Numbered):  # which has a name of its own
         out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
-    target = own_folder(out, run, plan, overwrite)
+
+    def changed_setting(path: Path) -> str:
+        require_plan(path)
+        return SweepFolder.open(path).other_than(run, plan) if is_sweep(path) else "kind"
+
+    if isinstance(out, Path) and not overwrite:
+        require_plan(out)
+    target = folder_to_continue(out, "sweep", is_sweep, changed_setting, overwrite)
     seeds_together = check_and_warm_up(run, len(plan.seeds), quiet).together
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
         folder = SweepFolder.open(target)
@@ -169,29 +174,6 @@ def plan_of(
     return SweepPlan(written, trials, numbers, held_out, pruner)
 
 
-def own_folder(target: Target, run: Run, plan: SweepPlan, overwrite: bool) -> Target:
-    """The folder of a sweep to resume, or of a new one."""
-
-    def other(path: Path) -> str:
-        require_plan(path)
-        return SweepFolder.open(path).other_than(run, plan) if is_sweep(path) else "kind"
-
-    if isinstance(target, Numbered):
-        existing = itertools.takewhile(os.path.lexists, target)
-        return next((path for path in existing if not other(path)), target)
-    if not overwrite:
-        require_plan(target)
-    if target.exists() and any(target.iterdir()):
-        if not is_sweep(target):
-            raise UserError(f"{target} exists and is no sweep: choose another folder with --out.")
-        if not overwrite and (changed := other(target)):
-            raise UserError(
-                f"{target} holds a sweep with another {changed}: replace it with --overwrite, or "
-                "choose another folder with --out."
-            )
-    return target
-
-
 def run_sweep(
     folder: SweepFolder, spaces: tuple[Search, ...], jobs: int, quiet: bool, seeds_together: bool
 ) -> SweepResult:
@@ -206,13 +188,12 @@ def run_sweep(
             stopped = run_tasks(trials, executor, jobs, seeds_together)
             results: dict[str, Any] = {"trials": finished_rows(study)}
         winner = winner_of(results["trials"])
+        best = drawn_run(alone(folder.run), spaces, winner["params"]) if winner else None
         if stopped:
-            best = drawn_run(alone(folder.run), spaces, winner["params"]) if winner else None
             return SweepResult(folder.path, results, best, stopped)
-        if winner is None:
+        if winner is None or best is None:
             why = next((row["why"] for row in results["trials"] if row["why"]), "none ended")
             raise UserError(f"All {plan.trials} trials failed. The first: {why}")
-        best = drawn_run(alone(folder.run), spaces, winner["params"])
         folder.write_best(best)
         results |= {"winner": winner["number"], "importance": importances(study)}
         confirmation = Confirmation(folder, best, display)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.registry import Domain
+from tenfold.core.registry import Domain, deferred
 
 if TYPE_CHECKING:
     import argparse
@@ -29,10 +29,9 @@ class Durotaxis(Domain):
     }
     flags = ("substrate", "size", "nodes", "deterministic")
 
-    def resolve_paths(self, env: str) -> str:
-        from tenfold.domains.durotaxis.arguments import resolve_substrate
-
-        return resolve_substrate(env)
+    resolve_paths = deferred("tenfold.domains.durotaxis.arguments:resolve_substrate")
+    evaluate = deferred("tenfold.domains.durotaxis.evaluation:evaluate")
+    lines = deferred("tenfold.domains.durotaxis.evaluation:lines")
 
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
@@ -64,20 +63,10 @@ class Durotaxis(Domain):
         deployment = Deployment.of(options)
         return deployment.env(env), {"eval_policy": "greedy"} if deployment.deterministic else {}
 
-    def evaluate(self, played: Any) -> dict[str, Any]:
-        from tenfold.domains.durotaxis.evaluation import evaluate
-
-        return evaluate(played)
-
     def film(self, played: Any) -> Path:
         from tenfold.domains.durotaxis.evaluation import tables_folder
 
         return tables_folder(played) / "colony.gif"
-
-    def lines(self, results: dict[str, Any]) -> list[str]:
-        from tenfold.domains.durotaxis.evaluation import lines
-
-        return lines(results)
 
     def member_words(self, results: dict[str, Any]) -> str:
         steps = results["steps_to_goal"]

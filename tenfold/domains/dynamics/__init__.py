@@ -40,14 +40,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.protocols import AlgorithmSpec
-from tenfold.core.registry import Command, Domain
+from tenfold.core.registry import Command, Domain, deferred
 from tenfold.domains.dynamics.config import Explorer
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
-    from tenfold.core.protocols import Evaluation, Evaluator, Learner
+    from tenfold.core.protocols import Learner
     from tenfold.envs.adapter import Environments
-    from tenfold.runs.reporter import Reporter
 
 SYSTEMS = (
     "limit-cycle",
@@ -80,30 +79,15 @@ class ActiveLearning(AlgorithmSpec):
     config = Explorer
     reads_masks = True
 
-    def untrained(self, run: "Run") -> Any:
-        from tenfold.domains.dynamics.learner import untrained
-
-        return untrained(run)
+    untrained = deferred("tenfold.domains.dynamics.learner:untrained")
+    make_evaluator = deferred("tenfold.domains.dynamics.evaluation:ModelEvaluator")
+    make_reporter = deferred("tenfold.domains.dynamics.evaluation:FitReporter")
+    evaluation = deferred("tenfold.domains.dynamics.evaluation:Models")
 
     def make_learner(self, run: "Run") -> "Learner":
         from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner
 
         return RecordingLearner(run) if is_recording(run.env) else ExplorerLearner(run)
-
-    def make_evaluator(self, run: "Run") -> "Evaluator":
-        from tenfold.domains.dynamics.evaluation import ModelEvaluator
-
-        return ModelEvaluator(run)
-
-    def make_reporter(self) -> "Reporter":
-        from tenfold.domains.dynamics.evaluation import FitReporter
-
-        return FitReporter()
-
-    def evaluation(self) -> "Evaluation":
-        from tenfold.domains.dynamics.evaluation import Models
-
-        return Models()
 
 
 class HiddenDynamics(Domain):

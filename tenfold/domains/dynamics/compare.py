@@ -1,11 +1,9 @@
 """Compares policies of an explorer: one run of all seeds for each, evaluated on the same
 recordings; one table, one figure, one page."""
 
-import itertools
-import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from tenfold.runs.file_schema import NAME, TEXT, Schema, read_json
 from tenfold.runs.folder import (
     COMPARE_KIND,
     destination,
+    folder_to_continue,
     is_compare,
     is_run,
     named_after,
@@ -47,7 +46,15 @@ from tenfold.runs.statistics import (
     sentence,
     together,
 )
-from tenfold.runs.storage import FolderLock, Numbered, Target, install, replace_file, update_latest
+from tenfold.runs.storage import (
+    FolderLock,
+    Numbered,
+    Target,
+    install,
+    replace_file,
+    update_latest,
+    write_json,
+)
 from tenfold.training.run_group import GroupRun, RunGroup, train_group, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -109,22 +116,9 @@ def compare(
 
 
 def comparison_folder(target: Target, run: Run, overwrite: bool) -> Target:
-    """The folder of the comparison, an existing one to continue or a new one. A folder with other
-    content is refused, or skipped where folders are numbered."""
-    if isinstance(target, Numbered):
-        existing = itertools.takewhile(os.path.lexists, target)
-        return next((path for path in existing if not changed_setting(path, run)), target)
-    if target.exists() and any(target.iterdir()):
-        if not is_compare(target):
-            raise UserError(
-                f"{target} exists and is no comparison: choose another folder with --out."
-            )
-        if not overwrite and (changed := changed_setting(target, run)):
-            raise UserError(
-                f"{target} holds a comparison with another {changed}: replace it with --overwrite, "
-                "or choose another folder with --out."
-            )
-    return target
+    """The folder of the comparison, an existing one to continue or a new one."""
+    changed = partial(changed_setting, run=run)
+    return folder_to_continue(target, "comparison", is_compare, changed, overwrite)
 
 
 def changed_setting(path: Path, run: Run) -> str:
@@ -147,7 +141,7 @@ def open_folder(
 
     def fill(path: Path) -> None:
         write_settings(path, run)
-        replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+        write_json(path / "compare.json", about)
 
     if isinstance(target, Numbered) or overwrite or not is_compare(target):
         return install(target, fill)
@@ -200,7 +194,7 @@ def run_comparison(
     rows = summarise(path, everything)
     if not stopped:
         about = about_comparison(path) | {"results": rows}
-        replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+        write_json(path / "compare.json", about)
         write_page(path, rows, run, title_of(everything), about)
     return Comparison(path, rows, stopped, group.saved)
 

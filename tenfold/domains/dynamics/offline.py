@@ -6,7 +6,6 @@ run trains on, not those that judge it. R² is the mean over 1 to 10 steps ahead
 standard error comes from how the pieces differ. The smallest model within one standard error of the
 best one is taken (Breiman et al., Classification and Regression Trees, 1984)."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ from tenfold.domains.dynamics.recording_table import (
     list_names,
     read_frame,
 )
-from tenfold.runs.storage import replace_file
+from tenfold.runs.storage import write_json
 from tenfold.training.loop import Result, train
 
 SETTINGS = {
@@ -344,4 +343,4 @@ class KeepNotes(Callback):
         self.content = {"notes": list(notes), "latent": latent}
 
     def on_start(self, training: Any) -> None:
-        replace_file(Path(training.path) / NOTES_FILE, json.dumps(self.content, indent=1).encode())
+        write_json(Path(training.path) / NOTES_FILE, self.content)

@@ -23,7 +23,6 @@ import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.recording_table import (
-    BROKEN,
     EPISODE,
     EVERYTHING,
     EpisodeArrays,
@@ -31,7 +30,7 @@ from tenfold.domains.dynamics.recording_table import (
     Selection,
     csv_table,
     list_names,
-    one_line,
+    reading,
     select_episodes,
 )
 from tenfold.runs.storage import writing
@@ -81,10 +80,8 @@ def read_other(path: Path, selection: Selection) -> EpisodeArrays:
     if suffix == ".mat":
         return select_episodes(table_of(path, mat_readers(path, selection), selection), selection)
     with path.open("rb") as stream:  # NumPy leaves a file open that it cannot read
-        try:
+        with reading(f"{path} cannot be read as NPZ"):
             file = np.load(stream, allow_pickle=False)
-        except BROKEN as error:
-            raise UserError(f"{path} cannot be read as NPZ ({one_line(error)}).") from None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise UserError(
                 f"{path} is one bare array (NPY), not an archive: save it with np.savez(file, "
@@ -104,10 +101,8 @@ def read_hdf5(path: Path, selection: Selection) -> EpisodeArrays:
             f"{path} is an HDF5 file (as NWB and MATLAB 7.3 are), and h5py, which reads these, is "
             "not installed: pip install 'tenfold[nwb]'."
         ) from None
-    try:
+    with reading(f"{path} cannot be read as HDF5", (OSError,)):
         file = h5py.File(path, "r")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read as HDF5 ({one_line(error)}).") from None
     with file:
         if "nwb_version" in file.attrs:
             from tenfold.domains.dynamics.recording_nwb import read_nwb
@@ -198,12 +193,8 @@ def merge_lfads(path: Path, nodes: Readers) -> Readers:
 def join_splits(path: Path, nodes: Readers, kind: str, order: np.ndarray | None) -> np.ndarray:
     """Trials of `train_` and then of `valid_`, where that exists; in this order where it fits."""
     names = [name for name in (TRAIN + kind, VALID + kind) if name in nodes]
-    try:
+    with reading(f"{path}: {' or '.join(names)} cannot be read"):
         rows = [np.asarray(nodes[name]()) for name in names]
-    except BROKEN as error:
-        raise UserError(
-            f"{path}: {' or '.join(names)} cannot be read ({one_line(error)})."
-        ) from None
     if len({part.shape[1:] for part in rows}) > 1 or not rows[0].ndim:
         shapes = " and ".join(
             f"{name} has the shape {part.shape}" for name, part in zip(names, rows, strict=True)
@@ -220,10 +211,9 @@ def mat_readers(path: Path, selection: Selection) -> Readers:
     """Versions 4 to 7, which are no HDF5 files."""
     from scipy.io import loadmat
 
-    try:
+    # torn files end in whatever the bytes lead to
+    with reading(f"{path} cannot be read as a MATLAB file", (Exception,)):
         content = loadmat(path)
-    except Exception as error:  # torn files end in whatever the bytes lead to
-        raise UserError(f"{path} cannot be read as a MATLAB file ({one_line(error)}).") from None
     named = [(name, value) for name, value in content.items() if not name.startswith("__")]
     return variables(path, dict(pair for item in named for pair in flatten_mat(*item)), selection)
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.core.system import require_memory
-from tenfold.domains.dynamics.recording_table import EpisodeArrays, Selection, list_names, one_line
+from tenfold.domains.dynamics.recording_table import EpisodeArrays, Selection, list_names, reading
 
 UNITS, TRIALS, ACTIONS = "units", "intervals/trials", "--actions"
 # of a bin: spikes on a border that rounding has moved still count in the bin that they begin
 NUDGE = 1e-6
+UNREADABLE = (OSError, KeyError, ValueError, TypeError)  # raised by h5py and NumPy
 FEWEST = 2  # bins of a trial, which foretells nothing with fewer
 
 
@@ -130,11 +131,9 @@ class SpikeUnits(NamedTuple):
 
 def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
     """A column whose rows differ in length: all values, and where each row's end."""
-    try:
+    with reading(f"{path}: {UNITS}/{name} cannot be read", UNREADABLE):
         values = np.asarray(table[name][()], np.float64)
         ends = np.asarray(table[f"{name}_index"][()]).astype(np.int64)
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path}: {UNITS}/{name} cannot be read ({one_line(error)}).") from None
     starts = np.concatenate(([0], ends[:-1]))
     if len(ends) and (ends[-1] > len(values) or (starts > ends).any() or ends[0] < 0):
         row = int(np.argmax((starts > ends) | (ends > len(values))))
@@ -245,7 +244,8 @@ def find_series(path: Path, name: str, series: list[str], flag: str) -> str:
 def read_series(path: Path, file: Any, series_path: str) -> Series:
     """In the series' own unit: values times `conversion` plus `offset`."""
     node = file[series_path]
-    try:
+    unreadable = (*UNREADABLE, ZeroDivisionError)
+    with reading(f"{path}: {series_path} cannot be read as a series of numbers", unreadable):
         data = node["data"]
         factor, offset = (
             float(data.attrs.get(n, u)) for n, u in (("conversion", 1), ("offset", 0))
@@ -256,10 +256,6 @@ def read_series(path: Path, file: Any, series_path: str) -> Series:
         else:
             first = node["starting_time"]
             time = float(first[()]) + np.arange(len(values)) / float(first.attrs["rate"])
-    except (OSError, KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        raise UserError(
-            f"{path}: {series_path} cannot be read as a series of numbers ({one_line(error)})."
-        ) from None
     values = values.reshape(len(values), -1)
     if len(time) != len(values):
         raise UserError(

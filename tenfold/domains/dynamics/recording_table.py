@@ -16,7 +16,7 @@ import contextlib
 import csv
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -282,6 +282,16 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+@contextlib.contextmanager
+def reading(failure: str, errors: tuple[type[Exception], ...] = BROKEN) -> Iterator[None]:
+    """What a reader raises as one sentence, which begins with `failure` and ends with the
+    reason."""
+    try:
+        yield
+    except errors as error:
+        raise UserError(f"{failure} ({one_line(error)}).") from None
+
+
 # tables of cells
 
 
@@ -297,12 +307,12 @@ def tabular(
 
 
 def csv_table(path: Path) -> RecordingTable:
-    try:
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            reader = csv.reader(file)
-            lines = [(reader.line_num, row) for row in reader if row]
-    except BROKEN as error:
-        raise UserError(f"{path} cannot be read as CSV ({one_line(error)}).") from None
+    with (
+        reading(f"{path} cannot be read as CSV"),
+        path.open(newline="", encoding="utf-8-sig", errors="replace") as file,
+    ):
+        reader = csv.reader(file)
+        lines = [(reader.line_num, row) for row in reader if row]
     if not lines:
         raise UserError(f"{path} is empty.")
     head = [name.strip() for name in lines.pop(0)[1]]

@@ -26,13 +26,12 @@ from tenfold.config.options import Linear, Schedule
 from tenfold.config.schema import Count, Limits, Positive
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
-from tenfold.core.registry import Domain
+from tenfold.core.registry import Domain, deferred
 
 if TYPE_CHECKING:
     import argparse
 
     from tenfold.config.run import Run
-    from tenfold.core.protocols import EnvSpec, Evaluation, Learner
     from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
 
@@ -86,20 +85,9 @@ class Dispatching(AlgorithmSpec):
     config = Dispatcher
     reads_masks = True
 
-    def make_agent(self, run: "Run", spec: "EnvSpec") -> Any:
-        from tenfold.domains.jobshop.dispatcher import DispatchAgent
-
-        return DispatchAgent(run, spec)
-
-    def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.domains.jobshop.dispatcher import make_learner
-
-        return make_learner(run)
-
-    def evaluation(self) -> "Evaluation":
-        from tenfold.domains.jobshop.evaluation import ShopGaps
-
-        return ShopGaps()
+    make_agent = deferred("tenfold.domains.jobshop.dispatcher:DispatchAgent")
+    make_learner = deferred("tenfold.domains.jobshop.dispatcher:make_learner")
+    evaluation = deferred("tenfold.domains.jobshop.evaluation:ShopGaps")
 
 
 class JobShops(Domain):
@@ -114,10 +102,8 @@ class JobShops(Domain):
 
     flags = ("instance", "suite", "samples")
 
-    def resolve_paths(self, env: str) -> str:
-        from tenfold.domains.jobshop.shops import resolve_instance
-
-        return resolve_instance(env)
+    resolve_paths = deferred("tenfold.domains.jobshop.shops:resolve_instance")
+    evaluate = deferred("tenfold.domains.jobshop.evaluation:evaluate_shop")
 
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
@@ -150,11 +136,6 @@ class JobShops(Domain):
         from tenfold.domains.jobshop.evaluation import check_deployment
 
         return check_deployment(env, options), {}
-
-    def evaluate(self, played: Any) -> dict[str, Any]:
-        from tenfold.domains.jobshop.evaluation import evaluate_shop
-
-        return evaluate_shop(played)
 
     def lines(self, results: dict[str, Any]) -> list[str]:
         if "rules" not in results:

@@ -2,7 +2,6 @@
 untrained policy and dispatching rules; of any shop by gaps to the best known makespan."""
 
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +39,7 @@ from tenfold.runs.charts import as_png
 from tenfold.runs.folder import checkpoint_file
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder, left_out
-from tenfold.runs.storage import replace_file
+from tenfold.runs.storage import replace_file, write_json
 from tenfold.training.learners import load_run
 
 
@@ -120,7 +119,7 @@ def evaluate_shop(played: EvaluatedRun) -> dict[str, Any]:
     result["picture"] = gantt_text(schedule)
     # for the report
     about = {"checkpoint": played.checkpoint, "step": played.step}
-    replace_file(table, json.dumps(about | result, indent=1).encode())
+    write_json(table, about | result)
     return result
 
 
@@ -244,7 +243,7 @@ class ShopGaps:
         name = table_name(about["shops"], request.options)
         file = checkpoint_file(request.path / FOLDER / f"{name}.json", request.checkpoint)
         file.parent.mkdir(exist_ok=True)
-        replace_file(file, json.dumps(result, indent=1).encode())
+        write_json(file, result)
         result["table"] = str(file)
         if len(table.instances) == 1:
             schedule = table.best_schedule(0)

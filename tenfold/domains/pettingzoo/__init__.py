@@ -1,11 +1,6 @@
 """Environments of PettingZoo with the parallel API, under the prefix `pettingzoo/`."""
 
-from typing import TYPE_CHECKING
-
-from tenfold.core.registry import Domain
-
-if TYPE_CHECKING:
-    from tenfold.envs.adapter import Environments
+from tenfold.core.registry import Domain, deferred
 
 PREFIX = "pettingzoo/"
 PACKAGES = ("pettingzoo", "mpe2")  # whose modules are environments
@@ -15,6 +10,7 @@ class PettingZoo(Domain):
     """PettingZoo's environments by their module's name; evaluated by returns alone."""
 
     name, title, multiagent = "pettingzoo", "worlds of PettingZoo", True
+    environments = deferred("tenfold.domains.pettingzoo.worlds:ParallelWorlds")
 
     def owns(self, env: str) -> bool:
         return env.startswith(PREFIX)
@@ -26,13 +22,6 @@ class PettingZoo(Domain):
         module, colon, _ = env.removeprefix(PREFIX).partition("(")[0].strip().partition(":")
         known = not colon and module.split(".")[0] in PACKAGES
         return () if known else (module,)
-
-    def environments(
-        self, env: str, num_envs: int, seed: int, policy: bool, first: int
-    ) -> "Environments":
-        from tenfold.domains.pettingzoo.worlds import ParallelWorlds
-
-        return ParallelWorlds(env, num_envs, seed, policy, first)
 
 
 DOMAINS = (PettingZoo(),)

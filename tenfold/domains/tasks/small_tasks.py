@@ -27,6 +27,7 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.envs.adapter import SeededEnv
 from tenfold.envs.mask_faults import CompiledHeads, find_masked_action, find_masked_head
 
 WORKERS, TASKS = 10, 8
@@ -236,28 +237,19 @@ class AssignEnvironments(CompiledHeads):
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
 
 
-class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
-    """The task as an ordinary environment, with the mask as `info["action_mask"]`. After
-    `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each further `reset()`."""
+class AssignEnv(SeededEnv):
+    """The task as an ordinary environment, with the mask as `info["action_mask"]`."""
 
     metadata = {"render_modes": []}
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.observation_space, self.action_space = observation_space(), action_space()
         self.render_mode = render_mode
-        self.stream: np.uint64 | None = None
-        self.episode, self.length = 0, STEPS
+        self.length = STEPS
         self.obs, self.mask = np.zeros(OPTIONS, np.float32), np.zeros(OPTIONS, np.bool_)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.episode, self.length = self.episode + 1, 0
-        if seed is not None or self.stream is None:
-            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
-        return self.observe()
+    def begin(self) -> None:
+        self.length = 0
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.length == STEPS:
