@@ -110,9 +110,11 @@ SPEED = {
     "explorer-members": "eight seeds of an explorer",
     "window-append": "a step into a full window",
     "encoder-carried": "reading one observation, gru",
+    "mujoco-step": "a step of 16 MuJoCo environments",
+    "mujoco-runs": "HalfCheetah end to end",
 }
 SPOKEN = ("width", "batch", "updates", "work", "hidden", "env", "substrate", "colonies", "nodes")
-SPOKEN += ("k", "gpu")  # of a setting
+SPOKEN += ("k", "gpu", "threads")  # of a setting
 
 
 def speed() -> str:
@@ -310,7 +312,31 @@ def reports() -> str:
     )
 
 
+def mujoco() -> str:
+    """A step of each task by Gymnasium and in compiled code, on one thread and on more."""
+    measured = grouped(rows_of("mujoco-step"), "name").get(("mujoco-step",), [])
+    by_task: dict[str, list[Row]] = defaultdict(list)
+    for row in measured:
+        by_task[row["setting"]["env"]].append(row)
+    counts = sorted({row["setting"]["threads"] for row in measured})
+    heads = " | ".join(f"{n} thread{'s' * (n > 1)}" for n in counts)
+    tasks = [{"env": env, "rows": rows} for env, rows in by_task.items()]
+    return render(
+        f"µs a step, 16 environments | Gymnasium | {heads}",
+        (
+            tasks,
+            "`{env}`",
+            lambda task: f"{task['rows'][0]['baseline_us']:,.1f}",
+            *(
+                lambda task, i=i: "{candidate_us:,.1f} (**{ratio:g}×**)".format_map(task["rows"][i])
+                for i in range(len(counts))
+            ),
+        ),
+    )
+
+
 TABLES = {
+    "mujoco": mujoco,
     "speed": speed,
     "speed_short": speed_short,
     "bench": bench,

@@ -230,7 +230,8 @@ def make_pool(run: Run) -> tuple[ActorPool, str]:
         many = "s" * (run.actors > 1)
         return in_processes(run), f"{run.actors} actor{many} in processes, as asked"
     if run.actors == 1:
-        return InProcessPool(run), ""
+        pool = InProcessPool(run)
+        return pool, pool.envs.form
     if run.where == "serial":
         return SerialActors(run), f"{run.actors} actors in this process, as asked"
     if run.steps_ahead and not algorithm(run.agent.name).on_policy:

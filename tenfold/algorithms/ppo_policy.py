@@ -14,7 +14,7 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.spaces import PolicyActions
-from tenfold.envs.mask_faults import refuse_choiceless
+from tenfold.envs.faults import refuse_choiceless
 from tenfold.nets.action_distribution import ActionDistribution, refusals_to_user
 from tenfold.ops.advantages import (
     counterfactual_advantages,

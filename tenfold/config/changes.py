@@ -38,6 +38,8 @@ CHANGEABLE = (
     "verify",
     "device",
     "threads",
+    "env_form",
+    "env_threads",
 )
 
 # those of them that decide who holds what a checkpoint saves, and in which form

@@ -102,6 +102,12 @@ class Run(Config):
     place"""
     patience: Positive = 60.0
     """seconds an actor's process may take for one step before the run gives it up"""
+    env_form: Literal["auto", "gymnasium"] = "auto"
+    """how MuJoCo tasks are stepped: auto, in compiled code on several threads where it gives the
+    very numbers that Gymnasium's classes give; gymnasium, by those, one after another"""
+    env_threads: Annotated[int, Limits(0, 1024)] = 0
+    """threads that step compiled MuJoCo tasks, which change no number; 0: as many as there are
+    cores and environments (an actor's process has one)"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1
@@ -187,7 +193,12 @@ class Run(Config):
     def world(self) -> str:
         """The environment's name with its step settings as arguments."""
         repeat = self.action_repeat if self.action_repeat > 1 else None
-        arguments = {"action_repeat": repeat, "max_episode_steps": self.max_episode_steps}
+        form = None if self.env_form == "auto" else self.env_form
+        arguments = {
+            "action_repeat": repeat,
+            "max_episode_steps": self.max_episode_steps,
+            "env_form": form,
+        }
         return with_arguments(self.env, {k: v for k, v in arguments.items() if v is not None})
 
     @property

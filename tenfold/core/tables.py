@@ -111,6 +111,26 @@ def tuple_of(fields: Fields) -> types.NamedTuple:
     return types.NamedTuple(kinds, namedtuple("Arrays", [name for name, _, _ in fields]))
 
 
+def opened_at(context: Any, builder: Any, opened: types.NamedTuple, numbers: Any) -> Any:
+    """The named tuple of the arrays and numbers whose addresses and shapes begin at a pointer."""
+
+    def load(row: int, column: int) -> Any:
+        index = row * (1 + MOST_DIMENSIONS) + column
+        return builder.load(cgutils.gep_inbounds(builder, numbers, index))
+
+    values = []
+    for row, kind in enumerate(opened.types):
+        if isinstance(kind, types.Array):
+            shape = [load(row, column) for column in range(1 + kind.ndim)]
+            values.append(array_at(context, builder, kind, shape))
+        else:
+            pointer = context.get_data_type(kind).as_pointer()
+            values.append(
+                context.unpack_value(builder, kind, builder.inttoptr(load(row, 0), pointer))
+            )
+    return context.make_tuple(builder, opened, values)
+
+
 def open_arrays(typing: Any, table: Any) -> Any:
     """The named tuple of a table's arrays and numbers."""
     opened = tuple_of(table.fields)
@@ -118,24 +138,26 @@ def open_arrays(typing: Any, table: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         whole = context.get_value_type(types.int64)
         numbers = builder.bitcast(arguments[0], whole.as_pointer())
-
-        def load(row: int, column: int) -> Any:
-            index = row * (1 + MOST_DIMENSIONS) + column
-            return builder.load(cgutils.gep_inbounds(builder, numbers, index))
-
-        values = []
-        for row, kind in enumerate(opened.types):
-            if isinstance(kind, types.Array):
-                shape = [load(row, column) for column in range(1 + kind.ndim)]
-                values.append(array_at(context, builder, kind, shape))
-            else:
-                pointer = context.get_data_type(kind).as_pointer()
-                values.append(
-                    context.unpack_value(builder, kind, builder.inttoptr(load(row, 0), pointer))
-                )
-        return context.make_tuple(builder, opened, values)
+        return opened_at(context, builder, opened, numbers)
 
     return opened(table), codegen
+
+
+def opener_at(fields: Fields) -> Any:
+    """For compiled functions that have a table's address alone, as C and other threads call them:
+    opens the table with these fields."""
+    opened = tuple_of(fields)
+
+    @intrinsic
+    def open_at(typing: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            whole = context.get_value_type(types.int64)
+            numbers = builder.inttoptr(arguments[0], whole.as_pointer())
+            return opened_at(context, builder, opened, numbers)
+
+        return opened(types.int64), codegen
+
+    return open_at
 
 
 open_table: Any = intrinsic(open_arrays)  # for kernels

@@ -219,11 +219,12 @@ def make_environments(
 
 
 def stepped_one_by_one(name: str) -> bool:
-    """Whether the name asks for what only single environments have: another time limit, repeated
-    actions. Worlds of several agents may have a limit of that name themselves."""
+    """Whether the name asks for what only single environments have: Gymnasium's form, another time
+    limit, repeated actions. Some have a limit of that name themselves."""
     domain, (ident, arguments) = domain_of(name), split_name(name)
-    step_keys = [key for key in ("action_repeat", "max_episode_steps") if key in arguments]
-    if not step_keys or (domain.multiagent and step_keys == ["max_episode_steps"]):
+    step_keys = [key for key in STEP_KEYS if key in arguments]
+    sets_limits = domain.multiagent or domain.sets_limits
+    if not step_keys or (sets_limits and step_keys == ["max_episode_steps"]):
         return False
     if domain.multiagent or not domain.steps_alone:
         why = "has several agents" if domain.multiagent else "has steps and limits of its own"
@@ -308,6 +309,10 @@ def restore_limits(env: Any) -> None:
             limit._max_episode_steps = steps
 
 
+# arguments of a name that are not the environment's own
+STEP_KEYS = ("action_repeat", "max_episode_steps", "env_form")
+
+
 @dataclass(frozen=True)
 class Steps:
     """How long steps and episodes are, as arguments of an environment's name say."""
@@ -318,6 +323,7 @@ class Steps:
     @classmethod
     def taken_from(cls, arguments: dict[str, Any]) -> Self:
         """Takes its own arguments out."""
+        arguments.pop("env_form", None)  # what is made here is of no other
         lengths = {
             field: read_whole(key, arguments.pop(key), 1, MOST_STEPS)
             for field, key in (("repeat", "action_repeat"), ("limit", "max_episode_steps"))

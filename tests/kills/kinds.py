@@ -31,6 +31,10 @@ CONTINUOUS = (
     "--env tenfold/Pendulum-v1 --agent.net.hidden 16,16 --agent.batch-size 8 --agent.learning-starts 100 --agent.capacity 2k "
     "--num-envs 1 --log-every 100 --eval-every 500 --eval-episodes 2 --checkpoint-every 250"
 )
+THREADS = (
+    "--env Hopper-v5 --env-threads 2 --agent.net.hidden 16,16 --agent.batch-size 8 --agent.capacity 2k "
+    "--num-envs 4 --log-every 100 --eval-every 200 --eval-episodes 2 --checkpoint-every 100"
+)
 GONE = 5.0  # seconds until nothing of a run may be there, nor of a Ray that it started
 
 
@@ -80,6 +84,7 @@ KINDS = {
     "colony": Kind(COLONY, 512, 128),
     "sac": Kind(f"sac {CONTINUOUS}", 1500, 500),
     "td3": Kind(f"td3 {CONTINUOUS}", 1500, 500),
+    "mujoco": Kind(f"sac {THREADS}", 600, 200),
     "recurrent": Kind(f"{PPO} --agent.net.memory lstm(8)", 2048, 512),
     "sweep": Kind(
         f"{DQN} --search agent.lr=log(1e-4,1e-2) --pruner none --confirm 1",

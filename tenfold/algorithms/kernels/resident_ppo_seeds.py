@@ -23,7 +23,7 @@ from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
 from tenfold.engines.together import PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
-from tenfold.envs.mask_faults import no_option
+from tenfold.envs.faults import no_option
 from tenfold.ops.device.language import padded
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
