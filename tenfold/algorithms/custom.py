@@ -29,9 +29,9 @@ import torch
 from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import ActorCriticConfig, value_at
 from tenfold.core import protocols
-from tenfold.core.domain import deferred
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.core.registry import deferred
 
 if TYPE_CHECKING:
     from tenfold.algorithms.custom_learner import CustomActing, CustomAgent

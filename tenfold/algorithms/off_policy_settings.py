@@ -5,10 +5,9 @@ No torch here: it is imported when an agent is made.
 
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.domain import deferred
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import AlgorithmSpec
-from tenfold.core.registry import import_by_name
+from tenfold.core.registry import deferred, import_by_name
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:

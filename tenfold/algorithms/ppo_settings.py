@@ -12,9 +12,9 @@ from tenfold.config.agent_config import AgentConfig
 from tenfold.config.notation import show
 from tenfold.config.options import PolicyNet, Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share
-from tenfold.core.domain import deferred
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
+from tenfold.core.registry import deferred
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:

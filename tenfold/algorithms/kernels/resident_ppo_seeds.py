@@ -17,8 +17,8 @@ from tenfold.algorithms.kernels import resident_ppo_play as acting
 from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_fused import DRAWS
-from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
+from tenfold.core.system import capturing
 from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
 from tenfold.engines.together import PRECISIONS
 from tenfold.envs.adapter import Episode
