@@ -16,10 +16,10 @@ from tenfold.config.files import named
 from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
-from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
-from tenfold.ops.rewards import gae_components, gae_components_reference
+from tenfold.ops.advantages import gae_components, gae_components_reference
 from tenfold.ops.sampling import shuffle
+from tenfold.ops.segments import pack
 
 BATCH, COMPONENTS = 64, 10
 TURNS = 3  # of each side of the end-to-end measurement, one after another

@@ -17,7 +17,7 @@ from torch.distributions import Categorical, Normal
 
 from tenfold.core.system import set_threads
 from tenfold.integrations.masked.acting import act_on_observations
-from tenfold.ops import counterfactual
+from tenfold.ops.advantages import counterfactual_baselines, counterfactual_values
 from tenfold.ops.gaussian import entropy, kl
 from tenfold.ops.head_tables import some_mask
 from tenfold.ops.heads import MaskedHeads
@@ -183,15 +183,13 @@ def baselines_row(batch: int) -> dict[str, Any]:
                 other = actions.clone()
                 other[:, i] = option
                 values.append(rest(first(torch.cat([features, heads.one_hot(other)], 1))))
-        return counterfactual.baselines(heads, logits, torch.cat(values, 1), mask)
+        return counterfactual_baselines(heads, logits, torch.cat(values, 1), mask)
 
     @torch.no_grad()
     def broadcast() -> torch.Tensor:
         hidden = first(torch.cat([features, heads.one_hot(actions)], 1))
-        values = counterfactual.counterfactual_values(
-            heads, hidden, first.weight[:, WIDTH:], actions, rest
-        )
-        return counterfactual.baselines(heads, logits, values, mask)
+        values = counterfactual_values(heads, hidden, first.weight[:, WIDTH:], actions, rest)
+        return counterfactual_baselines(heads, logits, values, mask)
 
     difference = apart([broadcast()], [each()])
     return row(

@@ -12,7 +12,7 @@ from measure import interleave, timed_row
 
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
-from tenfold.core.team import set_team_limit
+from tenfold.core.threads import set_team_limit
 from tenfold.domains.mujoco import TASKS
 from tenfold.domains.mujoco.lanes import MujocoEnvironments, play_task
 from tenfold.envs.making import make_env

@@ -21,7 +21,7 @@ from torch import nn
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import SharedEvent, SharedWeights
-from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import FlatModule
 
 # bytes of a row, rows in the ring (100 KB rows: what fits the caches), rows a turn
 SIZES = ((1_000, 256, 20_000), (100_000, 8, 4_000))

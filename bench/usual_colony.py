@@ -15,9 +15,8 @@ from tenfold.core.random import Purpose, fill_normal
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.features import observe_reference
 from tenfold.domains.durotaxis.reference import Colony
-from tenfold.memory.graphs import pack_rows_reference
 from tenfold.ops.adam import adam, clip
-from tenfold.ops.segments import Graphs
+from tenfold.ops.segments import Graphs, pack_rows_reference
 
 
 def graph_of(row: np.ndarray, agent: PPOAgent) -> Graphs:

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from tenfold.config.options import PolicyNet as PolicyNet
     from tenfold.config.options import Schedule as Schedule
     from tenfold.config.run import Run as Run
-    from tenfold.core.domain import Domain as Domain
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
     from tenfold.core.protocols import Callback as Callback
     from tenfold.core.protocols import EnvSpec as EnvSpec
+    from tenfold.core.registry import Domain as Domain
     from tenfold.domains.public import *  # noqa: F403
     from tenfold.envs import register_domain as register_domain
     from tenfold.envs.functions import Functions as Functions
@@ -77,7 +77,7 @@ __version__ = "0.1.0"
 # where the public names live
 PUBLIC = {
     "algorithms.custom": "Algorithm Draw Metrics OffPolicy OffPolicySettings Rollout Transitions",
-    "core.domain": "Domain",
+    "core.registry": "Domain",
     "core.protocols": "Callback EnvSpec",
     "algorithms.dqn_settings": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
     "Prioritized Quantile Uniform",

@@ -32,7 +32,7 @@ from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
 from tenfold.envs.adapter import Environments
 from tenfold.memory.frames import FrameStack
-from tenfold.ops.rewards import RewardForm
+from tenfold.ops.rollouts import RewardForm
 
 Explore = Callable[[int, int], np.ndarray]  # step, rounds -> the environments' actions
 

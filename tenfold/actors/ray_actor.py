@@ -51,11 +51,6 @@ def unpack_order(order: bytes) -> tuple[int, int, int, np.ndarray | None]:
     return count, step, version, small
 
 
-def small_enough(batch: np.ndarray) -> bytes | np.ndarray:
-    """Rows as Ray carries them for least: with its answer, or by its store without a copy."""
-    return batch.tobytes() if batch.nbytes < INLINE else batch.view(np.uint8)
-
-
 def errors_as_values(method: Callable[..., Any]) -> Callable[..., Any]:
     """Exceptions are returned as text: those of an environment's own module could not be unpickled
     by the learner. Bytes are returned as they are."""
@@ -114,7 +109,8 @@ class RemoteActor:
         for row in rows_of(batch):
             self.actor.advance(step, row, self.version)
         self.idle = perf_counter()
-        return small_enough(batch)
+        # as Ray carries them for least: with its answer, or by its store without a copy
+        return batch.tobytes() if batch.nbytes < INLINE else batch.view(np.uint8)
 
     @errors_as_values
     def state(self) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import make_environments
 from tenfold.memory.frames import FrameRing
-from tenfold.ops.rewards import SIGN, RewardForm
+from tenfold.ops.rollouts import SIGN, RewardForm
 
 
 def environments_of(run: Run, index: int = 0) -> Any:

@@ -23,7 +23,7 @@ from tenfold.core.spaces import BoundedActions, DiscreteActions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
-from tenfold.nets.actor_critic import ActorCritics, Sizes
+from tenfold.nets.policy import ActorCritics, Sizes
 from tenfold.nets.q_network import fit_encoder
 
 # parts of the networks, of which a loss may be

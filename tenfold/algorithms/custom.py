@@ -31,9 +31,10 @@ from tenfold.config.options import ActorCriticConfig, value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.core.registry import deferred
 
 if TYPE_CHECKING:
-    from tenfold.algorithms.custom_learner import CustomActing, CustomAgent, CustomLearner
+    from tenfold.algorithms.custom_learner import CustomActing, CustomAgent
     from tenfold.algorithms.custom_off_policy import CustomOffPolicyAgent
     from tenfold.config.run import Run
     from tenfold.envs.adapter import Environments
@@ -187,6 +188,8 @@ class CustomFamily(protocols.AlgorithmSpec):
     """A custom algorithm as the registry has algorithms: how the parts of a run are made."""
 
     on_policy = normalises = True
+    make_learner = deferred("tenfold.algorithms.custom_learner:CustomLearner")
+    exported = deferred("tenfold.algorithms.custom_learner:CustomPolicy")
 
     def __init__(self, kind: type[Algorithm], name: str) -> None:
         self.kind, self.name, self.config = kind, name, kind.config
@@ -195,16 +198,6 @@ class CustomFamily(protocols.AlgorithmSpec):
         from tenfold.algorithms.custom_learner import CustomAgent
 
         return CustomAgent(self.kind(), run, spec)
-
-    def exported(self, agent: "CustomAgent", sample: bool) -> Any:
-        from tenfold.algorithms.custom_learner import CustomPolicy
-
-        return CustomPolicy(agent, sample)
-
-    def make_learner(self, run: "Run") -> "CustomLearner":
-        from tenfold.algorithms.custom_learner import CustomLearner
-
-        return CustomLearner(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         from tenfold.algorithms.custom_learner import action_form
@@ -221,6 +214,9 @@ class CustomFamily(protocols.AlgorithmSpec):
 class CustomOffPolicyFamily(protocols.AlgorithmSpec):
     """The same for an off-policy one."""
 
+    make_learner = deferred("tenfold.algorithms.off_policy:OffPolicyLearner")
+    exported = deferred("tenfold.algorithms.custom_off_policy:CustomOffPolicyModule")
+
     def __init__(self, kind: type[OffPolicy], name: str) -> None:
         self.kind, self.name, self.config = kind, name, kind.config
 
@@ -230,16 +226,6 @@ class CustomOffPolicyFamily(protocols.AlgorithmSpec):
 
         check_spec(run, spec)
         return CustomOffPolicyAgent(self.kind(), run, spec)
-
-    def exported(self, agent: "CustomOffPolicyAgent", sample: bool) -> Any:
-        from tenfold.algorithms.custom_off_policy import CustomOffPolicyModule
-
-        return CustomOffPolicyModule(agent, sample)
-
-    def make_learner(self, run: "Run") -> protocols.Learner:
-        from tenfold.algorithms.off_policy import OffPolicyLearner
-
-        return OffPolicyLearner(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         from tenfold.algorithms.custom_off_policy import actions_of

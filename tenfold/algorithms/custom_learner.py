@@ -19,7 +19,7 @@ from tenfold.core.protocols import EnvSpec, Policy, State
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.spaces import policy_actions
 from tenfold.engines.plain import apply_gradient
-from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import FlatModule
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run

@@ -27,7 +27,7 @@ from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
-from tenfold.envs.mask_faults import NOTHING_ALLOWED
+from tenfold.envs.faults import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
 from tenfold.nets.q_network import QNetwork, fit_encoder
 from tenfold.ops.qlearning import categorical_items, categorical_mean, td_items

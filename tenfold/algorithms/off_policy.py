@@ -18,7 +18,7 @@ from tenfold.algorithms.learner import MANY, ActorLearner
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Environments, Episode
-from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck, require_final_masks
+from tenfold.envs.faults import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.memory.frames import FrameStack
 from tenfold.memory.replay import replay_bytes
 

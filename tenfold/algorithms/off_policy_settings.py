@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import AlgorithmSpec
-from tenfold.core.registry import import_by_name
+from tenfold.core.registry import deferred, import_by_name
 
 if TYPE_CHECKING:
     from tenfold.algorithms.off_policy import OffPolicyActing
     from tenfold.config.run import Run
-    from tenfold.core.protocols import EnvSpec, Learner
+    from tenfold.core.protocols import EnvSpec
     from tenfold.envs.adapter import Environments
 
 
 class OffPolicyAlgorithm(AlgorithmSpec):
     """Those that learn from a replay memory: dqn, sac, td3."""
 
-    def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.algorithms.off_policy import OffPolicyLearner
-
-        return OffPolicyLearner(run)
+    make_learner = deferred("tenfold.algorithms.off_policy:OffPolicyLearner")
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "OffPolicyActing":
         """In one compiled call where that can be."""

@@ -24,13 +24,13 @@ from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import Clock
 from tenfold.engines.plain import AutogradEngine, apply_gradient
 from tenfold.envs.adapter import Environments
-from tenfold.memory.graphs import pack
 from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.staging import Staging
 from tenfold.nets.action_distribution import make_distribution, make_network, refusals_to_user
 from tenfold.nets.q_network import fit_encoder
 from tenfold.nets.recurrent import sequences
 from tenfold.ops.sampling import shuffle
+from tenfold.ops.segments import pack
 from tenfold.ops.surrogate import KL
 
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`

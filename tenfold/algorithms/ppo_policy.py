@@ -14,9 +14,13 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Policy
 from tenfold.core.spaces import PolicyActions
-from tenfold.envs.mask_faults import refuse_choiceless
+from tenfold.envs.faults import refuse_choiceless
 from tenfold.nets.action_distribution import ActionDistribution, refusals_to_user
-from tenfold.ops import counterfactual
+from tenfold.ops.advantages import (
+    counterfactual_advantages,
+    counterfactual_baselines,
+    counterfactual_values,
+)
 from tenfold.ops.moments import RunningNorm
 
 OUTPUT_ROWS = 512  # of one forward pass over a rollout of graphs
@@ -253,11 +257,9 @@ def counterfactual_rows(agent: Any, rows: Tensors, normalize: bool) -> Tensors:
     hidden = first(agent.with_action(batch))
     logits = online.policy(online.scaled(batch["obs"]))
     weight = first.weight[:, batch["obs"].shape[1] :]
-    values = counterfactual.counterfactual_values(
-        heads, hidden, weight, batch["chosen"], online.critic.rest
-    )
-    baselines = counterfactual.baselines(heads, logits, values, mask)
-    advantage = counterfactual.advantages(online.critic.rest(hidden).squeeze(-1), baselines)
+    values = counterfactual_values(heads, hidden, weight, batch["chosen"], online.critic.rest)
+    baselines = counterfactual_baselines(heads, logits, values, mask)
+    advantage = counterfactual_advantages(online.critic.rest(hidden).squeeze(-1), baselines)
     if normalize:
         weight = batch["weight"][:, None].expand_as(advantage)
         if mask is not None:

@@ -14,6 +14,7 @@ from tenfold.config.options import PolicyNet, Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
+from tenfold.core.registry import deferred
 from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tenfold.algorithms.ppo_learner import PPOActing
     from tenfold.config.run import Run
     from tenfold.core.layout import ObsLayout
-    from tenfold.core.protocols import EnvSpec, Learner
+    from tenfold.core.protocols import EnvSpec
     from tenfold.core.spaces import PolicyActions
     from tenfold.envs.adapter import Environments
 
@@ -204,6 +205,8 @@ class PolicyOptimisation(AlgorithmSpec):
     )
     reads_masks = True
     on_policy = True
+    make_learner = deferred("tenfold.algorithms.ppo_learner:PPOLearner")
+    exported = deferred("tenfold.algorithms.ppo_policy:TracedPolicy")
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":
         from tenfold.algorithms.ppo import PPOAgent
@@ -216,11 +219,6 @@ class PolicyOptimisation(AlgorithmSpec):
         agent = PPOAgent(settings, spec.layout, actions, run.seed, device, components)
         agent.masked = spec.masked
         return agent
-
-    def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.algorithms.ppo_learner import PPOLearner
-
-        return PPOLearner(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         """Type and shape of the fields that an actor adds to a row."""
@@ -248,11 +246,6 @@ class PolicyOptimisation(AlgorithmSpec):
         from tenfold.algorithms.ppo_learner import PPOActing
 
         return PPOActing(agent, envs)
-
-    def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.ppo_policy import TracedPolicy
-
-        return TracedPolicy(agent, sample)
 
     def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has."""

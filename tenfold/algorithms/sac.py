@@ -11,7 +11,7 @@ from tenfold.algorithms.actor_critic import ACTOR, TEMPERATURE, ActorCriticAgent
 from tenfold.algorithms.sac_td3_settings import SAC, Auto
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
-from tenfold.nets.actor_critic import ActorCritics
+from tenfold.nets.policy import ActorCritics
 from tenfold.ops.critics import soft_value
 from tenfold.ops.squashed import draw_squashed
 

@@ -10,7 +10,7 @@ from tenfold.algorithms.actor_critic import ActorCriticAgent, Tensors
 from tenfold.algorithms.sac_td3_settings import TD3
 from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
-from tenfold.nets.actor_critic import ActorCritics
+from tenfold.nets.policy import ActorCritics
 
 
 class TD3Agent(ActorCriticAgent):

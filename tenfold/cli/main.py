@@ -13,10 +13,9 @@ from tenfold import __version__
 from tenfold.cli import results, search_command, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
-from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, described
 from tenfold.core.processes import discard, show_what_can_be_shown
-from tenfold.core.registry import domains
+from tenfold.core.registry import Command, domains
 
 # by the disk: a person's affair
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)

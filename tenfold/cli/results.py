@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.cli.flags import add_run, add_trust, chosen_run, refuse_empty, whole_number
-from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
+from tenfold.core.registry import Command
 
 SECONDS = "5"
 NAP = 0.1  # seconds between looks at signals

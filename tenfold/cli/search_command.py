@@ -14,8 +14,8 @@ from tenfold.cli.flags import (
 )
 from tenfold.cli.train import seeds_named
 from tenfold.config.files import named
-from tenfold.core.domain import Command
 from tenfold.core.errors import ConfigError
+from tenfold.core.registry import Command
 
 EXAMPLES = """spaces: log(a,b) and range(a,b) of numbers, int(a,b) of whole ones, [a,b,c] of values;
 also inside a value that is written as a call: agent.lr=linear(log(1e-4,1e-2), 0, 50k)

@@ -20,9 +20,8 @@ from tenfold.cli.flags import (
 )
 from tenfold.config.files import named, presets
 from tenfold.config.notation import read_yaml
-from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
-from tenfold.core.registry import algorithms, domain_of, domains
+from tenfold.core.registry import Command, algorithms, domain_of, domains
 
 
 def add_eval(parsers: Any, argv: Sequence[str]) -> None:

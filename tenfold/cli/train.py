@@ -21,9 +21,8 @@ from tenfold.config.agent_config import field_specs
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.files import named, presets
 from tenfold.config.run import Run
-from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
-from tenfold.core.registry import algorithms
+from tenfold.core.registry import Command, algorithms
 
 NAMED = 8  # runs that are named one by one
 LISTED, MOST_SEEDS = 32, 10_000  # whose numbers are shown (summary.json has all); of a command

@@ -3,8 +3,8 @@
 A run is an ALGORITHM in an ENVIRONMENT. The algorithm makes an AGENT (networks: acting and the
 loss) and a LEARNER (rounds of act, step, store, update) for what an ENVSPEC says of the
 environment. Rows come to the learner from an ACTORPOOL, stay in a MEMORY, and are learned from by
-an ENGINE. CALLBACKS are the user's. A DOMAIN, in `core.domain`, knows the environments of one field
-of work, and what is worth saying about them.
+an ENGINE. CALLBACKS are the user's. A DOMAIN, in `core.registry`, knows the environments of one
+field of work, and what is worth saying about them.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,15 +1,17 @@
-"""The machine: what it is, how many of its threads are used, what its memory can hold; and where
-the time of a run goes.
+"""The machine: what it is, how many of its threads are used, what its memory can hold; where the
+time of a run goes; and how CUDA graphs are recorded.
 
 Every stage is timed: by the learner where it makes rounds of stages, by the compiled call itself
 where that makes whole ones. Timers stay under 1 % of a run.
 """
 
 import contextlib
+import gc
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -191,3 +193,22 @@ def version_of(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+# CUDA graphs
+
+
+@contextmanager
+def capturing(graph: Any, pool: Any = None) -> Iterator[None]:
+    """What is launched inside becomes `graph`. Python collects no garbage meanwhile: an older graph
+    that was freed while another is recorded would end the process."""
+    import torch
+
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if collects:
+            gc.enable()

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from tenfold.core.capture import capturing
 from tenfold.core.errors import Obstacle
+from tenfold.core.system import capturing
 from tenfold.memory.staging import StagingBuffer
 from tenfold.nets.layers import products_instead
 from tenfold.ops.adam import adam_recorded, clip

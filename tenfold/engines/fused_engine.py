@@ -14,7 +14,7 @@ from tenfold.core.tables import Table, compiled_for
 from tenfold.engines.fused import ACT, PATIENCE, ROUNDS, SPENT, STEP, STORE, UPDATE, step_arrays
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.mask_faults import refuse_dead_end, refuse_stuck
+from tenfold.envs.faults import refuse_dead_end, refuse_stuck
 from tenfold.memory.replay import Replay
 
 MAX_ROUNDS = 512  # of one compiled call where no episode ends, so that a signal is heard

@@ -13,10 +13,9 @@ from tenfold.config.options import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, GraphCapture, Work, at_once
 from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
-from tenfold.memory.device_replay import DeviceReplay
 from tenfold.memory.replay import replay_bytes
-from tenfold.memory.staging import Shapes, StagingBuffer
-from tenfold.nets.actor_critic import Stacked
+from tenfold.memory.staging import DeviceReplay, Shapes, StagingBuffer
+from tenfold.nets.policy import Stacked
 from tenfold.ops.adam import adam_recorded
 
 COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn

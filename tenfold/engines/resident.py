@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from tenfold.core.random import Purpose, key
-from tenfold.envs.adapter import StateEnvironments, episode_seeds
+from tenfold.envs.adapter import episode_seeds
+from tenfold.envs.bases import StateEnvironments
 from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
 from tenfold.ops.device.language import key_tensor
 

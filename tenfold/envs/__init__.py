@@ -2,8 +2,7 @@
 
 import gymnasium
 
-from tenfold.core.domain import Domain
-from tenfold.core.registry import ADDED, domains
+from tenfold.core.registry import ADDED, Domain, domains
 
 CLASSIC = {
     "CartPole-v1": 500,

@@ -12,7 +12,6 @@ seeding its current episode again and repeating the actions taken in it, without
 import math
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
@@ -264,60 +263,6 @@ class Environments:
             else f"environment {self.first + w}"
         )
         return f"{self.name}, {which}, episode {self.episode[w]}, step {self.length[w] + later}"
-
-
-class StateEnvironments(Environments):
-    """Lanes whose state is a row of numbers, and whose episodes are functions of their address:
-    lane i plays those of the stream (seed, EPISODE, first + i). A row and two counters restore a
-    lane, here and on a GPU, which works on copies of these arrays."""
-
-    def __init__(
-        self,
-        name: str,
-        num_envs: int,
-        seed: int,
-        observation_space: Any,
-        action_space: Any,
-        first: int,
-        numbers: int,
-    ) -> None:
-        super().__init__(name, num_envs, seed, observation_space, action_space, first)
-        self.states = np.zeros((num_envs, numbers))
-        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self.ret = np.zeros(num_envs)
-        self.state_arrays = {
-            "state": self.states,
-            "length": self.length,
-            "episode": self.episode,
-            "ret": self.ret,
-        }
-        self.streams = np.array(self.keys, np.uint64)
-
-
-class SeededEnv(gym.Env[np.ndarray, Any]):
-    """After `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each `reset()`."""
-
-    stream: Any = None
-    episode = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.episode += 1
-        if seed is not None or self.stream is None:
-            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
-        self.begin()
-        return self.observe()
-
-    def begin(self) -> None:
-        """The first state of the episode."""
-        raise NotImplementedError
-
-    def observe(self) -> tuple[np.ndarray, dict[str, Any]]:
-        """The observation and info of the current state."""
-        raise NotImplementedError
 
 
 class Worlds(Environments):

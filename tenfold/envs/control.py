@@ -11,7 +11,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key, uniform_reference
 from tenfold.core.tables import B1, D1, D2, F2, I1, U1, opener, table_of
-from tenfold.envs.adapter import SeededEnv, StateEnvironments
+from tenfold.envs.bases import SeededEnv, StateEnvironments
 from tenfold.envs.control_dynamics import (
     HIGHEST_START,
     KINDS,

@@ -26,7 +26,7 @@ from tenfold.core.errors import EnvironmentFault, UserError, described
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import PolicyActions, policy_actions
-from tenfold.envs.adapter import SeededEnv, StateEnvironments
+from tenfold.envs.bases import SeededEnv, StateEnvironments
 from tenfold.envs.control_dynamics import KINDS
 
 TRIED, CHECKED = 64, 24  # lanes when a task is registered; steps of an episode that are checked

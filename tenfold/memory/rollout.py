@@ -21,8 +21,7 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import require_memory
-from tenfold.ops.returns import gae_into, gae_reference
-from tenfold.ops.rewards import gae_components
+from tenfold.ops.advantages import finish_rollout, gae_components
 from tenfold.ops.rollouts import episode_edges
 
 if TYPE_CHECKING:  # a type alone
@@ -289,90 +288,3 @@ def advance_states(t, length, boundary, hidden, next_hidden, start_states):
                 start_states[t // length, b, k] = hidden[b, k]
             hidden[b, k] = np.float32(0) if boundary[t, b] > 0 else next_hidden[b, k]
     return hidden, start_states
-
-
-def finish_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for t, b, normalize in ((1, 1, False), (1, 3, True), (17, 5, True), (128, 8, False)):
-        reward, value, next_value = (rng.normal(size=(t, b)).astype(np.float32) for _ in range(3))
-        terminated, truncated, skipped = rng.random((3, t, b)) < 0.15
-        discount, boundary, weight = episode_edges(terminated, truncated, skipped, 0.97)
-        weight[0, 0] = 1
-        yield (
-            reward,
-            discount,
-            value,
-            next_value,
-            boundary,
-            weight,
-            rng.normal(size=b).astype(np.float32),
-            0.9,
-            normalize,
-            np.zeros((t, b), np.float32),
-            np.zeros((t, b), np.float32),
-        )
-
-
-def finish_rollout_reference(
-    reward,
-    discount,
-    value,
-    next_value,
-    boundary,
-    weight,
-    last_value,
-    lam,
-    normalize,
-    advantage,
-    target,
-):
-    """GAE where next_value is that of the next row within an episode; target = A + V; A ← (A −
-    mean) / (deviation + 1e-8)."""
-    follow = np.concatenate([value[1:], last_value[None]])
-    next_value[:] = np.where(boundary > 0, next_value, follow)
-    advantage[:] = gae_reference(reward, discount, value, next_value, boundary, lam)
-    target[:] = advantage + value
-    if normalize:
-        mean = np.average(advantage.astype(np.float64), weights=weight)
-        deviation = np.sqrt(np.average((advantage.astype(np.float64) - mean) ** 2, weights=weight))
-        advantage[:] = (advantage - mean) / (deviation + 1e-8)
-    return next_value, advantage, target
-
-
-@pair(finish_rollout_reference, finish_examples, rtol=1e-4, atol=1e-4)
-@kernel
-def finish_rollout(
-    reward,
-    discount,
-    value,
-    next_value,
-    boundary,
-    weight,
-    last_value,
-    lam,
-    normalize,
-    advantage,
-    target,
-):
-    steps, rows = reward.shape
-    for t in range(steps):
-        for b in range(rows):
-            if boundary[t, b] == 0:
-                next_value[t, b] = value[t + 1, b] if t + 1 < steps else last_value[b]
-    gae_into(reward, discount, value, next_value, boundary, lam, advantage)
-    total = mean = square = 0.0
-    for t in range(steps):
-        for b in range(rows):
-            target[t, b] = advantage[t, b] + value[t, b]
-            total += weight[t, b]
-            mean += weight[t, b] * advantage[t, b]
-    total = max(total, 1.0)  # every row may be one that is no transition
-    mean /= total
-    for t in range(steps):
-        for b in range(rows):
-            square += weight[t, b] * (advantage[t, b] - mean) ** 2
-    scale = 1 / (np.sqrt(square / total) + 1e-8)
-    if normalize:
-        for t in range(steps):
-            for b in range(rows):
-                advantage[t, b] = (advantage[t, b] - mean) * scale
-    return next_value, advantage, target

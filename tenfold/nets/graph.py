@@ -15,8 +15,7 @@ from torch import nn
 from tenfold.config.options import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.flat import FlatModule
-from tenfold.nets.layers import ACTIVATIONS
+from tenfold.nets.layers import ACTIVATIONS, FlatModule
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
 from tenfold.ops.segments import Graphs, NodeOutputs, rows, segment_softmax, segment_sum
 

@@ -1,16 +1,21 @@
-"""Layers of networks. Every layer takes an optional leading member dimension: M networks in
-one call.
+"""Layers of networks, and networks whose parameters are views of one flat buffer. Every layer takes
+an optional leading member dimension: M networks in one call.
 
 Weights keep torch's layout, (out, in) or (M, out, in). Initial values are drawn from the
 counter-based generator in the order of `parameters()`, each member from its own seed, so member i
 starts as it would alone.
+
+The optimiser's step, the target's copy, clipping, publishing and saving are each one operation on
+one array: `FlatModule`. With members the buffers are [M, P], a contiguous row for each.
 """
 
+import copy
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,6 +25,74 @@ from torch.nn import functional as F
 from tenfold.config.options import Net
 from tenfold.core.pairs import pair
 from tenfold.ops.qlearning import tensor
+
+
+class FlatModule(nn.Module):
+    """A module whose parameters are views of ONE contiguous buffer `flat`, and whose gradients are
+    views of another, `flat_grad`.
+
+    Call `flatten()` once after construction. Moving, converting, copying and loading keep the
+    property; whoever replaces a parameter by hand calls `flatten()` again.
+    """
+
+    members: int | None = None
+    flat: torch.Tensor
+    flat_grad: torch.Tensor
+
+    def flatten(self, flat: torch.Tensor | None = None, grad: torch.Tensor | None = None) -> Self:
+        """Moves every parameter into a buffer, in the order of `parameters()`, and makes them views
+        of it.
+
+        The buffers are new, or the given ones, which must fit.
+        """
+        parameters = list(self.parameters())
+        lead = () if self.members is None else (self.members,)
+        if lead:  # rows of [M, P] are apart by design
+            warnings.filterwarnings(
+                "ignore", "grad and param do not obey the gradient layout contract"
+            )
+        with torch.no_grad():
+            values = torch.cat([p.detach().reshape(*lead, -1) for p in parameters], dim=-1)
+            self.flat = values if flat is None else flat.copy_(values)
+            self.flat_grad = torch.zeros_like(values) if grad is None else grad.zero_()
+            start = 0
+            for p in parameters:
+                size = p.numel() // (self.members or 1)
+                p.data = self.flat[..., start : start + size].view(p.shape)
+                p.grad = self.flat_grad[..., start : start + size].view(p.shape)
+                start += size
+        return self
+
+    def detached_copy(self) -> Self:
+        """A copy to act by, whose parameters are tensors of their own: whoever saves one of them
+        saves nothing else. It has no gradients and is not flat any more."""
+        clone = copy.deepcopy(self)
+        for p in clone.parameters():
+            p.data, p.grad = p.data.clone(), None
+            p.requires_grad_(False)
+        clone.flat = clone.flat_grad = clone.flat.new_zeros(0)
+        return clone
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        return self.flatten()
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        result = super().load_state_dict(state_dict, strict, assign)
+        if assign:
+            self.flatten()
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        clone = self.__class__.__new__(self.__class__)
+        memo[id(self)] = clone
+        for name, value in self.__dict__.items():
+            if name not in ("flat", "flat_grad"):
+                clone.__dict__[name] = copy.deepcopy(value, memo)
+        return clone.flatten()
+
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
@@ -249,65 +322,3 @@ def convolve_by_products(
     rows = patches.reshape(batch * height * width, -1)
     output = torch.addmm(bias, rows, weight.flatten(1).t())
     return output.view(batch, height, width, -1).permute(0, 3, 1, 2)
-
-
-# implicit quantiles (Dabney et al., 2018, IQN): the network is asked for the quantile at a fraction
-# τ of the return's distribution, drawn anew each time, instead of giving N fixed ones:
-#     Z_τ(s, a) = head(ψ(s) ⊙ φ(τ)),   φ(τ) = ReLU(W c(τ) + b),   c_i(τ) = cos(π i τ), i = 0 … n − 1
-
-
-def cosine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for lead, n in (((1, 1), 1), ((5, 3), 4), ((2, 3, 4), 64)):
-        yield torch.from_numpy(rng.random(lead).astype(dtype)), n
-
-
-def cosines_reference(fractions, n):
-    rows = [
-        [math.cos(math.pi * i * float(fraction)) for i in range(n)]
-        for fraction in fractions.flatten()
-    ]
-    return torch.tensor(rows, dtype=fractions.dtype).view(*fractions.shape[:-2], -1, n)
-
-
-@pair(cosines_reference, cosine_examples, rtol=1e-5, atol=2e-5, dtypes=("float32", "float64"))
-def cosines(fractions: torch.Tensor, n: int) -> torch.Tensor:
-    """cos(π i τ) for i = 0 … n − 1, a row for each fraction: [..., B, N] -> [..., B·N, n]."""
-    frequency = math.pi * torch.arange(n, dtype=fractions.dtype, device=fractions.device)
-    return torch.cos(fractions[..., None] * frequency).flatten(-3, -2)
-
-
-def join_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for lead, b, n, f in (((), 1, 1, 1), ((), 4, 3, 5), ((2,), 3, 4, 6)):
-        for items in (b, 1):
-            yield tensor(rng, dtype, *lead, b, f), tensor(rng, dtype, *lead, items * n, f), n
-
-
-def join_reference(features, sums, n):
-    if features.dim() > 2:
-        return torch.stack(
-            [join_reference(*member, n) for member in zip(features, sums, strict=True)]
-        )
-    # of an item's rows among the sums
-    first = [0 if len(sums) == n else b * n for b in range(len(features))]
-    return torch.stack(
-        [
-            features[b] * sums[first[b] + i].clamp(min=0)
-            for b in range(len(features))
-            for i in range(n)
-        ]
-    )
-
-
-@pair(
-    join_reference,
-    join_examples,
-    dtypes=("float32", "float64"),
-    gradients=(0, 1),
-    rtol=1e-6,
-    atol=1e-6,
-)
-def join(features: torch.Tensor, sums: torch.Tensor, n: int) -> torch.Tensor:
-    """ψ ⊙ ReLU(sums) for every item and fraction: features [..., B, F], sums of the embedding's
-    layer [..., B·N, F], or [..., N, F] where all items share the fractions -> [..., B·N, F]."""
-    embedded = torch.relu(sums).unflatten(-2, (-1, n))
-    return (features[..., None, :] * embedded).flatten(-3, -2)

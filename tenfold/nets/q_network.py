@@ -1,9 +1,9 @@
 """Networks of action values: ours, and the user's in its place."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,11 +11,11 @@ import torch
 from tenfold.config.options import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import NATURE_SIDE, ObsLayout
+from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
-from tenfold.nets.flat import FlatModule
-from tenfold.nets.layers import ACTIVATIONS, CONVOLUTIONS, Layer, cosines, join, layers_of
+from tenfold.nets.layers import ACTIVATIONS, CONVOLUTIONS, FlatModule, Layer, layers_of
 from tenfold.nets.policy import own_network
-from tenfold.ops.qlearning import dueling, midpoints
+from tenfold.ops.qlearning import dueling, midpoints, tensor
 
 if TYPE_CHECKING:  # a type alone
     from tenfold.algorithms.dqn_settings import DQN
@@ -185,3 +185,65 @@ class OwnQNetwork(FlatModule):
         x = self.body(x * self.scale if self.scale != 1.0 else x)
         x = x.view(obs.shape[0], self.actions + self.dueling, self.atoms)
         return dueling(x) if self.dueling else x
+
+
+# implicit quantiles (Dabney et al., 2018, IQN): the network is asked for the quantile at a fraction
+# τ of the return's distribution, drawn anew each time, instead of giving N fixed ones:
+#     Z_τ(s, a) = head(ψ(s) ⊙ φ(τ)),   φ(τ) = ReLU(W c(τ) + b),   c_i(τ) = cos(π i τ), i = 0 … n − 1
+
+
+def cosine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, n in (((1, 1), 1), ((5, 3), 4), ((2, 3, 4), 64)):
+        yield torch.from_numpy(rng.random(lead).astype(dtype)), n
+
+
+def cosines_reference(fractions, n):
+    rows = [
+        [math.cos(math.pi * i * float(fraction)) for i in range(n)]
+        for fraction in fractions.flatten()
+    ]
+    return torch.tensor(rows, dtype=fractions.dtype).view(*fractions.shape[:-2], -1, n)
+
+
+@pair(cosines_reference, cosine_examples, rtol=1e-5, atol=2e-5, dtypes=("float32", "float64"))
+def cosines(fractions: torch.Tensor, n: int) -> torch.Tensor:
+    """cos(π i τ) for i = 0 … n − 1, a row for each fraction: [..., B, N] -> [..., B·N, n]."""
+    frequency = math.pi * torch.arange(n, dtype=fractions.dtype, device=fractions.device)
+    return torch.cos(fractions[..., None] * frequency).flatten(-3, -2)
+
+
+def join_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, b, n, f in (((), 1, 1, 1), ((), 4, 3, 5), ((2,), 3, 4, 6)):
+        for items in (b, 1):
+            yield tensor(rng, dtype, *lead, b, f), tensor(rng, dtype, *lead, items * n, f), n
+
+
+def join_reference(features, sums, n):
+    if features.dim() > 2:
+        return torch.stack(
+            [join_reference(*member, n) for member in zip(features, sums, strict=True)]
+        )
+    # of an item's rows among the sums
+    first = [0 if len(sums) == n else b * n for b in range(len(features))]
+    return torch.stack(
+        [
+            features[b] * sums[first[b] + i].clamp(min=0)
+            for b in range(len(features))
+            for i in range(n)
+        ]
+    )
+
+
+@pair(
+    join_reference,
+    join_examples,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+    rtol=1e-6,
+    atol=1e-6,
+)
+def join(features: torch.Tensor, sums: torch.Tensor, n: int) -> torch.Tensor:
+    """ψ ⊙ ReLU(sums) for every item and fraction: features [..., B, F], sums of the embedding's
+    layer [..., B·N, F], or [..., N, F] where all items share the fractions -> [..., B·N, F]."""
+    embedded = torch.relu(sums).unflatten(-2, (-1, n))
+    return (features[..., None, :] * embedded).flatten(-3, -2)

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch.distributions import Categorical
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import exp, kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.elementary import exp
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, tanh
 from tenfold.core.pairs import pair
-from tenfold.ops.elementary import tanh
 from tenfold.ops.products import (
     LISTED,
     NEXT,

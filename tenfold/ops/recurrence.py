@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, tanh
 from tenfold.core.pairs import pair
-from tenfold.ops.elementary import tanh
 from tenfold.ops.products import NEXT, NO_FLOOR, SAME, product, turn
 from tenfold.ops.tiles import at, on_stack
 

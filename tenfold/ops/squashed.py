@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import exp, kernel, log1p, tanh
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_normal, fill_normal_reference, key
-from tenfold.ops.elementary import exp, log1p, tanh
 from tenfold.ops.gaussian import (
     EQUAL,
     HALF_LOG_TAU,

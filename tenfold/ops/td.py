@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import exp, kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.elementary import exp
 from tenfold.ops.qlearning import SHAPES, categorical_items, dueling, td_items
 
 

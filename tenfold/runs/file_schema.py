@@ -53,10 +53,6 @@ def is_name(value: Any) -> bool:
     )
 
 
-def is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
-
-
 NUMBER = FieldKind("a finite number", is_number)
 POSITIVE = FieldKind("a number from 0 on", lambda value: is_number(value) and value >= 0)
 WHOLE = FieldKind(
@@ -253,7 +249,13 @@ TRIAL: Schema = {
 POOLED: Schema = {
     "seeds": COUNT,
     "iqm": NUMBER,
-    "interval": FieldKind("two numbers, or null", lambda value: value is None or is_pair(value)),
+    "interval": FieldKind(
+        "two numbers, or null",
+        lambda value: (
+            value is None
+            or (isinstance(value, list) and len(value) == 2 and all(map(is_number, value)))
+        ),
+    ),
 }
 HELD_OUT: Schema = {"success?": POOLED, "failed": {...: TEXT}}  # and what is POOLED, if any ended
 SWEPT: Schema = {  # results.json

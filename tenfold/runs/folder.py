@@ -313,14 +313,11 @@ def checkpoint_file(path: Path, checkpoint: str) -> Path:
 def runs_below(path: Path) -> list[Path]:
     """Runs below a folder, the most recently written first."""
     runs = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
-    return sorted(runs, key=last_written, reverse=True)
-
-
-def last_written(path: Path) -> float:
-    return max(
-        f.stat().st_mtime
-        for f in (path / "run.json", path / "metrics.jsonl", path / "checkpoints")
-        if f.exists()
+    files = ("run.json", "metrics.jsonl", "checkpoints")
+    return sorted(
+        runs,
+        key=lambda run: max((run / f).stat().st_mtime for f in files if (run / f).exists()),
+        reverse=True,
     )
 
 

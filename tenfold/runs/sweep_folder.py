@@ -188,11 +188,6 @@ class SweepFolder:
             raise UserError(f"{path} cannot be read ({reason}): {advice}.") from None
 
 
-def is_scalar(value: Any) -> bool:
-    """Whether it may be a parameter's value."""
-    return value is None or isinstance(value, str | bool) or is_number(value)
-
-
 def misfit_of_results(results: Row) -> str:
     """Describes contradictions in results.json; empty if there are none."""
     rows = results["trials"]
@@ -206,7 +201,10 @@ def misfit_of_results(results: Row) -> str:
         where = f"trial {row['number']}"
         if row["value"] is not None and row["params"].keys() != best["params"].keys():
             return f"{where} has other parameters than the winner"
-        if not all(is_scalar(value) for value in row["params"].values()):
+        if not all(
+            value is None or isinstance(value, str | bool) or is_number(value)
+            for value in row["params"].values()
+        ):
             return f"{where} has a parameter that is no value of a setting"
         if not all(step.isdecimal() for step in (*row["values"], *row.get("successes", ()))):
             return f"{where} has a step that is no number"

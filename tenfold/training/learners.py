@@ -22,7 +22,7 @@ from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import OBSTACLES, algorithm
 from tenfold.core.system import require_memory, set_threads
-from tenfold.core.team import set_team_limit
+from tenfold.core.threads import set_team_limit
 from tenfold.core.user_envs import lend
 from tenfold.envs.making import spec_of
 from tenfold.ops.mlp import parameter_count

@@ -8,7 +8,7 @@ import pytest
 from tenfold.config.run import Run, Sign
 from tenfold.core.errors import ConfigError
 from tenfold.evaluation.player import play
-from tenfold.ops.rewards import RewardForm
+from tenfold.ops.rollouts import RewardForm
 from tenfold.training.learners import make_learner
 
 COUNT = "wrapping/Count-v0(ends=3)"

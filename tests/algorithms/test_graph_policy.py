@@ -25,11 +25,10 @@ from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
 from tenfold.core.layout import observation_layout
 from tenfold.core.spaces import policy_actions
-from tenfold.memory.graphs import pack
 from tenfold.nets.action_distribution import NodeDistribution, graph_outputs
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.ops.gaussian import squashed_entropy_reference
-from tenfold.ops.segments import segment_sum
+from tenfold.ops.segments import pack, segment_sum
 
 SIZE = GraphSize(9, 8, 3, 2, 4)
 NET = PolicyNet(hidden=(16, 16), activation="relu")

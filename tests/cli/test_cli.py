@@ -15,7 +15,7 @@ import tenfold as ten
 from tenfold.cli import main as cli
 from tenfold.cli import tools
 from tenfold.cli.main import main
-from tenfold.core.domain import Command, Domain
+from tenfold.core.registry import Command, Domain
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.report import write_report
 

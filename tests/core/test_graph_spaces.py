@@ -18,8 +18,8 @@ from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.graph_spaces import BoundedGraph, GraphSize, write_graph
 from tenfold.core.layout import observation_layout
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
+from tenfold.ops.segments import pack
 
 WIDE = spaces.Box(-10, 10, (2,), np.float32)
 BARE, FULL = (

@@ -1,10 +1,13 @@
+import gc
+from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
 import pytest
+import torch
 
 from tenfold.config.run import Run
-from tenfold.core.system import Clock
+from tenfold.core.system import Clock, capturing
 from tenfold.training.learners import make_learner
 
 
@@ -54,3 +57,28 @@ def test_the_time_of_every_stage_of_every_round_is_known(
     assert bursts >= 4
     assert 0.4 * passed < sum(clock.spent.values()) <= passed
     assert {"act", "env", "store", "update"} <= set(clock.shares())
+
+
+# CUDA graphs
+
+
+def test_no_garbage_is_collected_while_a_graph_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph: Any = object()
+    asked: list[tuple[Any, ...]] = []
+
+    def of_torch(*given: Any, **named: Any) -> Any:
+        asked.append((*given, named["pool"]))
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "graph", of_torch)
+    before = gc.isenabled()
+    try:
+        for collects in (True, False):  # it is as it was afterwards, also behind an error
+            (gc.enable if collects else gc.disable)()
+            with pytest.raises(RuntimeError, match="not recorded"), capturing(graph, "pool"):
+                assert not gc.isenabled()
+                raise RuntimeError("not recorded")
+            assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert asked == [(graph, "pool")] * 2

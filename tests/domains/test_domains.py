@@ -13,9 +13,8 @@ import pytest
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core import registry
-from tenfold.core.domain import Domain
 from tenfold.core.errors import UserError
-from tenfold.core.registry import NOBODYS, domain_of, domains
+from tenfold.core.registry import NOBODYS, Domain, domain_of, domains
 from tenfold.envs.making import known_environments, resolve_paths
 
 OWNED = {

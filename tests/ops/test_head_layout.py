@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tenfold.ops import counterfactual
+from tenfold.ops.advantages import counterfactual_values
 from tenfold.ops.heads import MaskedHeads
 
 
@@ -61,7 +61,7 @@ def test_an_action_out_of_range_is_named(action: int) -> None:
             lambda h=heads, a=actions, x=logits: h.log_prob(x, a),
             lambda h=heads, a=actions: h.one_hot(a, torch.float64),
             lambda h=heads, a=actions, x=logits: h.evaluate(x, a),
-            lambda h=heads, a=actions: counterfactual.counterfactual_values(
+            lambda h=heads, a=actions: counterfactual_values(
                 h, torch.zeros(4, 1), torch.zeros(1, h.options), a, lambda x: x
             ),
         ):

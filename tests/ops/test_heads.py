@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical
 
 from tenfold.integrations.masked.acting import act_on_logits
-from tenfold.ops import counterfactual
+from tenfold.ops.advantages import (
+    counterfactual_advantages,
+    counterfactual_baselines,
+    counterfactual_values,
+)
 from tenfold.ops.head_tables import some_mask
 from tenfold.ops.heads import MaskedHeads
 
@@ -426,15 +430,15 @@ def test_counterfactual_values_by_hand() -> None:
     # + 2 + 4 = 7.
     heads = MaskedHeads((2, 3))
     weight = torch.tensor([[1.0, 2.0, 4.0, 5.0, 6.0]])
-    values = counterfactual.counterfactual_values(
+    values = counterfactual_values(
         heads, torch.tensor([[7.0]]), weight, torch.tensor([[1, 0]]), lambda x: 10 * x
     )
     assert values.tolist() == [[60.0, 70.0, 70.0, 80.0, 90.0]]
     # π = (½, ½), (0, ½, ½): b = (65, 85), A = (5, −15)
     mask = torch.tensor([[True, True, False, True, True]])
-    baselines = counterfactual.baselines(heads, torch.zeros(1, 5), values, mask)
+    baselines = counterfactual_baselines(heads, torch.zeros(1, 5), values, mask)
     assert baselines.tolist() == [[65.0, 85.0]]
-    assert counterfactual.advantages(torch.tensor([70.0]), baselines).tolist() == [[5.0, -15.0]]
+    assert counterfactual_advantages(torch.tensor([70.0]), baselines).tolist() == [[5.0, -15.0]]
 
 
 @quick
@@ -450,19 +454,19 @@ def test_the_baseline_does_not_change_with_the_action_and_centres_the_values(
     )
     state, weight, rest = critic(heads, len(logits))
     actions = heads.sample(logits, mask)
-    values = counterfactual.counterfactual_values(
+    values = counterfactual_values(
         heads, state + heads.one_hot(actions) @ weight.T, weight, actions, rest
     )
-    baselines = counterfactual.baselines(heads, logits, values, mask)
+    baselines = counterfactual_baselines(heads, logits, values, mask)
     assert not values.requires_grad and not baselines.requires_grad
     for i in range(heads.count):
         other = actions.clone()
         other[:, i] = (other[:, i] + 1) % sizes[i]
-        again = counterfactual.counterfactual_values(
+        again = counterfactual_values(
             heads, state + heads.one_hot(other) @ weight.T, weight, other, rest
         )
         torch.testing.assert_close(
-            counterfactual.baselines(heads, logits, again, mask)[:, i],
+            counterfactual_baselines(heads, logits, again, mask)[:, i],
             baselines[:, i],
             rtol=1e-4,
             atol=2e-5,
@@ -497,18 +501,18 @@ def test_components_that_do_not_learn_are_not_evaluated_and_have_no_advantage(
     if per_row:
         learns = learns.repeat(rows, 1)
         learns[1:3] = False
-    values = counterfactual.counterfactual_values(heads, hidden, weight, actions, counted, learns)
+    values = counterfactual_values(heads, hidden, weight, actions, counted, learns)
     # Q(s, a), and the alternatives of what learns
     assert sum(calls) == rows + (rows - 2 * per_row) * sizes[0]
     whole, taken = (
-        counterfactual.counterfactual_values(heads, hidden, weight, actions, rest),
+        counterfactual_values(heads, hidden, weight, actions, rest),
         rest(hidden),
     )
     chosen = learns.expand(rows, heads.count)[:, heads.component]
     torch.testing.assert_close(values, torch.where(chosen, whole, taken), rtol=1e-5, atol=1e-5)
-    advantages = counterfactual.advantages(
+    advantages = counterfactual_advantages(
         taken[:, 0],
-        counterfactual.baselines(heads, torch.zeros(rows, heads.options), values),
+        counterfactual_baselines(heads, torch.zeros(rows, heads.options), values),
         learns,
     )
     assert (advantages[~learns.expand_as(advantages)] == 0).all() and advantages.abs().max() > 0
@@ -521,10 +525,10 @@ def test_chunks_do_not_change_the_values(
     heads = MaskedHeads(sizes)
     state, weight, rest = critic(heads, 23)
     actions = heads.sample(torch.zeros(23, heads.options))
-    whole = counterfactual.counterfactual_values(heads, state, weight, actions, rest)
-    monkeypatch.setattr("tenfold.ops.counterfactual.CHUNK_NUMBERS", 300)
+    whole = counterfactual_values(heads, state, weight, actions, rest)
+    monkeypatch.setattr("tenfold.ops.advantages.CHUNK_NUMBERS", 300)
     torch.testing.assert_close(
-        counterfactual.counterfactual_values(heads, state, weight, actions, rest),
+        counterfactual_values(heads, state, weight, actions, rest),
         whole,
         rtol=1e-5,
         atol=1e-6,

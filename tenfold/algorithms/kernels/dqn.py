@@ -36,7 +36,7 @@ from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_count
-from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
+from tenfold.ops.sampling import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.td import (
     base_of,
     categorical_gradient,

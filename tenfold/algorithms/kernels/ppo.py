@@ -22,8 +22,9 @@ from tenfold.engines.fused import (
     transpose_rows,
 )
 from tenfold.envs.control import play_all
-from tenfold.memory.rollout import finish_rollout, store_step
+from tenfold.memory.rollout import store_step
 from tenfold.ops.adam import adam_numba, clip_numba
+from tenfold.ops.advantages import finish_rollout
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
 from tenfold.ops.moments import EPSILON, norm_apply, norm_scale, norm_update
 from tenfold.ops.sampling import shuffle

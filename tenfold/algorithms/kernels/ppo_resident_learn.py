@@ -69,7 +69,7 @@ def values(arrays, first, last, S: tl.constexpr):
 
 @gpu_kernel
 def finish(arrays, S: tl.constexpr):
-    """Advantages and targets of a full rollout, as `memory.rollout.finish_rollout` but for the
+    """Advantages and targets of a full rollout, as `ops.advantages.finish_rollout` but for the
     scale, whose sums are noted; every minibatch is due."""
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     lane = (tl.program_id(0) * S.columns + tl.arange(0, S.columns))[None, :]

@@ -17,13 +17,13 @@ from tenfold.algorithms.kernels import ppo_resident_play as acting
 from tenfold.algorithms.kernels.ppo_resident_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_cpu import DRAWS
-from tenfold.core.capture import capturing
 from tenfold.core.kernels import as_numbers
+from tenfold.core.system import capturing
 from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
 from tenfold.engines.together import PRECISIONS
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
-from tenfold.envs.mask_faults import no_option
+from tenfold.envs.faults import no_option
 from tenfold.ops.device.language import padded
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape

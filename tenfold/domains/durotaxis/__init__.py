@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.domain import Domain, deferred
+from tenfold.core.registry import Domain, deferred
 
 if TYPE_CHECKING:
     import argparse

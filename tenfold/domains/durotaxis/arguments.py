@@ -166,7 +166,9 @@ class Deployment:
                 "save an array with numpy.save first."
             )
         if isinstance(size, tuple):
-            size = "x".join(map(format_side, size))
+            size = "x".join(  # as `--size` takes it: 900, or (300, 900) as 300..900
+                "..".join(map(str, side)) if isinstance(side, tuple) else str(side) for side in size
+            )
         if isinstance(nodes, tuple) or (isinstance(nodes, str) and ".." in nodes):
             nodes = "..".join(map(str, read_range("--nodes", nodes, 1, MAX_NODES)))
         elif nodes is not None:
@@ -212,11 +214,6 @@ class Deployment:
             "deterministic" if self.deterministic else "",
         )
         return ", ".join(filter(None, differences)) or "as trained"
-
-
-def format_side(side: Any) -> str:
-    """A side as `--size` takes it: 900, or (300, 900) as 300..900."""
-    return "..".join(map(str, side)) if isinstance(side, tuple) else str(side)
 
 
 def resolve_substrate(name: str) -> str:

@@ -39,8 +39,8 @@ compare, commands   `ten.compare`; `tenfold fit` and `tenfold compare`
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.domain import Command, Domain, deferred
 from tenfold.core.protocols import AlgorithmSpec
+from tenfold.core.registry import Command, Domain, deferred
 from tenfold.domains.dynamics.config import Explorer
 
 if TYPE_CHECKING:

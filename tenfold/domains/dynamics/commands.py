@@ -19,8 +19,8 @@ from tenfold.config.agent_config import FieldSpec
 from tenfold.config.files import named
 from tenfold.config.run import Run
 from tenfold.config.schema import convert_scalar
-from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
+from tenfold.core.registry import Command
 from tenfold.domains.dynamics.config import Explorer
 
 # settings that say nothing to recordings

@@ -36,8 +36,7 @@ from tenfold.domains.dynamics.dynamics import (
 )
 from tenfold.domains.dynamics.missing import Imputer, observed_log_likelihood
 from tenfold.domains.dynamics.sessions import SessionMap
-from tenfold.nets.flat import FlatModule
-from tenfold.nets.layers import Layer
+from tenfold.nets.layers import FlatModule, Layer
 
 LEAST_MEAN = 1e-3  # of a neuron's counts, before its logarithm is taken
 

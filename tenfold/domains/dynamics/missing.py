@@ -52,11 +52,6 @@ def all_missing(y: Any) -> Any:
     return torch.isnan(y).all(-1) if isinstance(y, torch.Tensor) else np.isnan(y).all(-1)
 
 
-def missing_note(missing: int, total: int) -> str:
-    """How many, for a person."""
-    return f"{missing:,} of {total:,} values ({100 * missing / total:.1f} %) are not observed"
-
-
 def is_constant(rows: np.ndarray) -> bool:
     """Whether every number of rows [..., Y] is always the same, where it was observed."""
     flat = rows.reshape(-1, rows.shape[-1])

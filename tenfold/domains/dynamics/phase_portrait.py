@@ -11,7 +11,7 @@ import numpy as np
 
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.learned import Estimate, FixedPoint, eigenvalue_words
+from tenfold.domains.dynamics.learned import Estimate, eigenvalue_words
 from tenfold.domains.dynamics.offline import NOTES_FILE, LatentSearch
 from tenfold.domains.dynamics.validation import GRID, Recordings, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
@@ -285,7 +285,16 @@ def learned_tables(agent: ExplorerAgent) -> list[dict[str, Any]]:
     def first(answer: Any) -> Any:
         return answer[0] if agent.members > 1 else answer
 
-    points = [point_line(point) for point in first(agent.fixed_points(true))]
+    points = [
+        [
+            point.kind,
+            f"({', '.join(map(number, point.point.mean, point.point.std))})",
+            eigenvalue_words(point.continuous, number),
+            eigenvalue_words(point.eigenvalues, number),
+            f"{point.support:.0%}",
+        ]
+        for point in first(agent.fixed_points(true))
+    ]
     title = f"Fixed points without action, {coordinates_label(true)}"
     tables = [table(title, POINT, points)] if points else []
     pushed = first(agent.input_matrix(true))
@@ -312,16 +321,6 @@ def matrix(title: str, down: str, along: str, numbers: Estimate) -> dict[str, An
     rows = zip(numbers.mean, numbers.std, strict=True)
     lines = [[numbered(down, k), *map(number, *row)] for k, row in enumerate(rows)]
     return table(title, head, lines)
-
-
-def point_line(point: FixedPoint) -> list[str]:
-    return [
-        point.kind,
-        f"({', '.join(map(number, point.point.mean, point.point.std))})",
-        eigenvalue_words(point.continuous, number),
-        eigenvalue_words(point.eigenvalues, number),
-        f"{point.support:.0%}",
-    ]
 
 
 def number(mean: float, std: float) -> str:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.missing import is_constant, missing_note
+from tenfold.domains.dynamics.missing import is_constant
 from tenfold.domains.dynamics.recording_table import EpisodeArrays
 
 MOST = 1e18  # a number whose square, and sums of such, float32 still holds
@@ -76,7 +76,9 @@ def check_recording(
         notes = (f"{cut:,} {are} left out behind the last observation of an episode", *notes)
     missing = sum(int(np.isnan(rows).sum()) for rows, _ in kept)
     if missing:
-        notes = (missing_note(missing, sum(rows.size for rows, _ in kept)), *notes)
+        total = sum(rows.size for rows, _ in kept)
+        share = f"{missing:,} of {total:,} values ({100 * missing / total:.1f} %)"
+        notes = (f"{share} are not observed", *notes)
     return tuple(kept), step, (*notes, *uninformative_notes(kept))
 
 

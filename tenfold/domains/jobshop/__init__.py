@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import Linear, Schedule
 from tenfold.config.schema import Count, Limits, Positive
-from tenfold.core.domain import Domain, deferred
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
+from tenfold.core.registry import Domain, deferred
 
 if TYPE_CHECKING:
     import argparse

@@ -26,7 +26,7 @@ from tenfold.domains.jobshop.dispatch import (
     view_floor,
 )
 from tenfold.domains.jobshop.instances import random_shop
-from tenfold.nets.flat import FlatModule
+from tenfold.nets.layers import FlatModule
 
 
 class OperationLayer(nn.Module):

@@ -44,7 +44,7 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.domains.jobshop.instances import Instance, lower_bound
-from tenfold.envs.mask_faults import find_masked_action
+from tenfold.envs.bases import find_masked_action
 
 # a lane's row: the time, the bound, then the tables that `parts` shows
 TIME, BOUND, TABLES = 0, 1, 2

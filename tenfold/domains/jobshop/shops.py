@@ -27,7 +27,7 @@ from tenfold.domains.jobshop.rules import (
 )
 from tenfold.domains.jobshop.schedule import Schedule, render_gantt, schedule_of_starts
 from tenfold.envs.arguments import split_name, with_absolute_path
-from tenfold.envs.mask_faults import CompiledHeads, find_masked_head
+from tenfold.envs.bases import CompiledHeads, find_masked_head
 
 ARGUMENTS = {"instance", "optimum", "bounds"}
 

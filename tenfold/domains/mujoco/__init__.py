@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tenfold.core.domain import Domain
+from tenfold.core.registry import Domain
 
 if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments

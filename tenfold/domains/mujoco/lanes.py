@@ -1,5 +1,5 @@
 """MuJoCo tasks as environments: all of them in one compiled call a step, spread over the process's
-team of threads (`core.team`), SAME_STEP.
+team of threads (`core.threads`), SAME_STEP.
 
 They share one MjModel, which a step only reads; each has an MjData of its own.
 """
@@ -21,7 +21,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import draw_bits
 from tenfold.core.tables import Table, opener_at
-from tenfold.core.team import run_work, team_for, team_threads
+from tenfold.core.threads import run_work, team_for, team_threads
 from tenfold.domains.mujoco import TASKS
 from tenfold.domains.mujoco.rules import ADDRESSES, FIELDS, advance, begin, observe
 from tenfold.envs.adapter import SEED_BITS, Environments

@@ -1,6 +1,6 @@
 """Environments of PettingZoo with the parallel API, under the prefix `pettingzoo/`."""
 
-from tenfold.core.domain import Domain, deferred
+from tenfold.core.registry import Domain, deferred
 
 PREFIX = "pettingzoo/"
 PACKAGES = ("pettingzoo", "mpe2")  # whose modules are environments

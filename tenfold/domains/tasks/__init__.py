@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.domain import Domain
+from tenfold.core.registry import Domain
 
 if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments

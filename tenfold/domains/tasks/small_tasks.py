@@ -27,8 +27,7 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
-from tenfold.envs.adapter import SeededEnv
-from tenfold.envs.mask_faults import CompiledHeads, find_masked_action, find_masked_head
+from tenfold.envs.bases import CompiledHeads, SeededEnv, find_masked_action, find_masked_head
 
 WORKERS, TASKS = 10, 8
 OPTIONS = WORKERS * TASKS

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.domain import Domain
+from tenfold.core.registry import Domain
 
 if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments

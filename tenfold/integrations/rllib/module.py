@@ -32,8 +32,12 @@ from tenfold.integrations.rllib.distribution import (
     mask_in,
     sizes_of,
 )
-from tenfold.nets.flat import FlatModule
-from tenfold.ops import counterfactual
+from tenfold.nets.layers import FlatModule
+from tenfold.ops.advantages import (
+    counterfactual_advantages,
+    counterfactual_baselines,
+    counterfactual_values,
+)
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
 
@@ -311,17 +315,17 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         """
         critic, features, hidden = self.first_of_critic(batch)
         columns = critic[0].weight[:, features.shape[-1] :]  # type: ignore[index, union-attr]
-        values = counterfactual.counterfactual_values(
+        values = counterfactual_values(
             self.heads, hidden, columns, batch[Columns.ACTIONS].long(), self.rest_of_critic, learns
         )
-        return counterfactual.baselines(
+        return counterfactual_baselines(
             self.heads, self.net.policy(features), values, self.mask(batch)
         )
 
     @torch.no_grad()
     def advantages(self, batch: Batch, learns: torch.Tensor | None = None) -> torch.Tensor:
         """Aᵢ = Q(s, a) − bᵢ, (..., heads), without gradient."""
-        return counterfactual.advantages(
+        return counterfactual_advantages(
             self.q_values(batch), self.baselines(batch, learns), learns
         )
 

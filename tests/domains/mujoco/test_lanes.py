@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, EnvironmentFault
-from tenfold.core.team import set_team_limit
+from tenfold.core.threads import set_team_limit
 from tenfold.domains.mujoco import TASKS
 from tenfold.domains.mujoco.lanes import MujocoEnvironments, play_task
 from tenfold.envs.making import make_environments

@@ -1,64 +1,69 @@
-"""Masks that leave an agent without an action, those that an agent cannot use, and masked actions,
-as errors that say where."""
+"""Bases of environments: those whose state is a row of numbers, those with a choice for each of
+several heads, and ordinary ones that play the episodes of a seed."""
 
-from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
-from tenfold.core.masks import MaskForm
+from tenfold.core.random import Purpose, key
 from tenfold.envs.adapter import Environments
 
-NOTHING_ALLOWED = (
-    "the action mask allows no action; only an observation in which an episode terminates may have "
-    "such a mask."
-)
+
+class StateEnvironments(Environments):
+    """Lanes whose state is a row of numbers, and whose episodes are functions of their address:
+    lane i plays those of the stream (seed, EPISODE, first + i). A row and two counters restore a
+    lane, here and on a GPU, which works on copies of these arrays."""
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        seed: int,
+        observation_space: Any,
+        action_space: Any,
+        first: int,
+        numbers: int,
+    ) -> None:
+        super().__init__(name, num_envs, seed, observation_space, action_space, first)
+        self.states = np.zeros((num_envs, numbers))
+        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self.ret = np.zeros(num_envs)
+        self.state_arrays = {
+            "state": self.states,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+        }
+        self.streams = np.array(self.keys, np.uint64)
 
 
-def refuse_choiceless(form: MaskForm, mask: np.ndarray, locate: Callable[[int], str]) -> None:
-    """Before a policy acts: masks [B, options] that leave no option of a choice. `place` says where
-    a row is from."""
-    if no_choice := form.empty(mask):
-        row, choice = no_choice
-        raise no_option(locate(row), form, choice)
+class SeededEnv(gym.Env[np.ndarray, Any]):
+    """After `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each `reset()`."""
 
+    stream: Any = None
+    episode = 0
 
-def no_option(location: str, form: MaskForm, choice: int) -> EnvironmentFault:
-    return EnvironmentFault(
-        f"{location}: the action mask allows no {form.option_of(choice)}; mend the mask, or set "
-        "agent.on_empty to absent."
-    )
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode += 1
+        if seed is not None or self.stream is None:
+            episode_seed = int(self.np_random.integers(2**62)) if seed is None else seed
+            self.stream, self.episode = key(episode_seed, Purpose.EPISODE), 0
+        self.begin()
+        return self.observe()
 
+    def begin(self) -> None:
+        """The first state of the episode."""
+        raise NotImplementedError
 
-def require_final_masks(envs: Environments) -> None:
-    """Refuses environments of one's own that give masks, but none of the last observations."""
-    if envs.mask is not None and envs.final_mask is None:
-        raise EnvironmentFault(
-            f"{envs.name} has masks, but none of the observations that episodes are cut at, which "
-            "dqn learns from: make both by `make_masks`, and fill `note_final_mask`."
-        )
-
-
-def refuse_stuck(envs: Environments, lane: int | None = None) -> None:
-    """Before acting: an observation in which nothing is allowed; `lane`, where it is known which
-    (-1: none)."""
-    if lane is None:
-        if envs.mask is None or (allowed := envs.mask.any(1)).all():
-            return
-        lane = int(allowed.argmin())
-    if lane >= 0:
-        raise EnvironmentFault(f"{envs.location(lane)}: {NOTHING_ALLOWED}")
-
-
-def refuse_dead_end(envs: Environments) -> None:
-    """After a step: an episode that was cut, not terminated, where nothing is allowed."""
-    if envs.dead_end:
-        raise EnvironmentFault(
-            f"{envs.dead_end}: the episode was cut at an observation whose action mask allows no "
-            "action or is missing, and what follows it counts: give a mask there, or terminate."
-        )
+    def observe(self) -> tuple[np.ndarray, dict[str, Any]]:
+        """The observation and info of the current state."""
+        raise NotImplementedError
 
 
 @kernel

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numba import cfunc, types
 
-from tenfold.core import team as module
+from tenfold.core import threads as module
 from tenfold.core.native import load, store
-from tenfold.core.team import Team, run_work, set_team_limit, team_for, team_threads
+from tenfold.core.threads import ThreadTeam, run_work, set_team_limit, team_for, team_threads
 
 
 @cfunc(types.void(types.int64, types.int64))
@@ -24,14 +24,16 @@ COUNT: int = count_index.address  # type: ignore[attr-defined]
 
 @pytest.fixture
 def team():
-    team = Team()
+    team = ThreadTeam()
     yield team
     team.close()
     assert not any(thread.is_alive() for thread in team.threads)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_every_index_is_done_once_in_each_of_many_pieces_of_work(team: Team, threads: int) -> None:
+def test_every_index_is_done_once_in_each_of_many_pieces_of_work(
+    team: ThreadTeam, threads: int
+) -> None:
     team.grow(threads)
     rng = np.random.default_rng(0)
     for count in rng.integers(0, 40, 300).tolist():  # more threads than indices, and fewer
@@ -41,7 +43,7 @@ def test_every_index_is_done_once_in_each_of_many_pieces_of_work(team: Team, thr
         np.testing.assert_array_equal(done, expected)
 
 
-def test_threads_that_sleep_wake_for_work(team: Team) -> None:
+def test_threads_that_sleep_wake_for_work(team: ThreadTeam) -> None:
     team.grow(2)
     done = np.zeros(8, np.int64)
     for round_number in range(3):
@@ -74,7 +76,7 @@ def test_threads_are_as_many_as_cores_or_as_asked_and_no_more_than_indices(
 
 SCRIPT = """
 import numpy as np
-from tenfold.core.team import set_team_limit
+from tenfold.core.threads import set_team_limit
 from tenfold.envs.making import make_environments
 set_team_limit(3)
 envs = make_environments("InvertedPendulum-v5", 4, 0)

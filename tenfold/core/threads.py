@@ -110,7 +110,7 @@ def open_team(team):
     cond_init(team + CONDITION, 0)
 
 
-class Team:
+class ThreadTeam:
     """Threads beside the one that calls; `address` is what `run_work` takes."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Team:
             thread.join()
 
 
-TEAMS: list[Team] = []  # of this process: one at most
+TEAMS: list[ThreadTeam] = []  # of this process: one at most
 LIMIT: list[int] = []  # the number of threads that a run asked for; empty: as many as cores
 
 
@@ -157,7 +157,7 @@ def team_for(threads: int) -> int:
     if threads < 2:
         return 0
     if not TEAMS:
-        TEAMS.append(Team())
+        TEAMS.append(ThreadTeam())
         atexit.register(close_team)
     TEAMS[0].grow(threads - 1)
     return TEAMS[0].address
