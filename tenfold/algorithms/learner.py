@@ -161,8 +161,8 @@ class ActorLearner:
         """Everything that decides what comes next, by part; replay rows aside."""
         engine = {"engine": self.engine.state()} if self.engine else {}
         form = {"rewards": self.rewards.state()} if self.rewards else {}
-        parts = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
-        return parts | self.memory_state() | self.pool.state()
+        state = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
+        return state | self.memory_state() | self.pool.state()
 
     def load_state(self, state: State, with_rows: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could
