@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.core.registry import algorithm
+from tenfold.core.registry import algorithm, import_by_name
 from tenfold.engines.cudagraph import Graph
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.storage import read_arrays
@@ -463,6 +464,57 @@ def test_a_graph_reads_what_its_tensors_hold_when_it_is_replayed(device: str) ->
         scale.fill_(value)
         graph.replay()
     assert total.item() == 7
+
+
+# what a graph cannot record: reading a number, tensors of Python numbers, tensors of unknown size
+UNRECORDABLE = {"_local_scalar_dense", "lift_fresh", "nonzero"}
+
+
+class Operations(TorchDispatchMode):
+    """The operations on tensors that are made inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        *Q_CASES.values(),
+        # a counterfactual loss has a compiled pass on the CPU alone
+        *(
+            (env, {"name": "ppo"} | agent)
+            for env, agent in POLICY_CASES.values()
+            if "baseline" not in agent
+        ),
+    ],
+)
+def test_a_recorded_update_can_be_repeated_without_the_host(
+    env: str, agent: dict[str, Any]
+) -> None:
+    on_policy = agent.get("name") == "ppo"
+    entry = algorithm(agent.get("name", "dqn")).engines["cudagraph"]
+    learner: Any = make_learner(a_run(env, agent, "plain", "cpu", num_envs=LANES))
+    learner.learn = lambda: False
+    while learner.step < 40 if not on_policy else learner.rollout.left:
+        learner.round()
+    memory = learner.rollout if on_policy else learner.replay
+    engine = import_by_name(entry.home)(learner.agent, memory, learner.envs)
+    if on_policy:
+        learner.engine.finish()
+        engine.finish()
+        engine.learn(0, 1, learner.step)
+    else:
+        engine.update(1, learner.step, learner.clock)
+    with Operations() as operations:
+        (engine.minibatches if on_policy else engine.updates)(1)()
+    assert operations.names
+    assert UNRECORDABLE & {*operations.names} == set()
 
 
 def test_where_recording_fails_the_plain_engine_takes_over_and_says_so(
