@@ -16,7 +16,7 @@ from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
-from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
+from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.file_schema import NOTE, POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.folder import (
     SWEEP_KIND,
@@ -272,7 +272,8 @@ def require_metrics(folder: SeedsFolder, until: int) -> None:
         steps = checkpoint_steps(path)
         if missing <= 0 or not steps or steps[-1] < until:
             continue
-        note = read_note(Checkpoints(RunFolder(path)).path(steps[-1]), NOTE)
+        checkpoint = RunFolder(path).checkpoints / f"step-{steps[-1]:012d}.safetensors"
+        note = read_note(checkpoint, NOTE)
         if missing > note["owes_evaluation"]:
             raise UserError(f"{path / 'metrics.jsonl'} has lost evaluations: {trained_anew(path)}.")
 
