@@ -308,15 +308,13 @@ def makespan_and_gap(row: Mapping[str, Any], name: str) -> str:
 def gaps_chart(result: dict[str, Any]) -> str:
     """Gaps of every player by instance, in percent."""
     rows = result["instances"]
+    gaps = {
+        name: [math.nan if row["gaps"][name] is None else 100 * row["gaps"][name] for row in rows]
+        for name in result["players"]
+    }
     curves = [
-        Line(
-            name,
-            list(range(len(rows))),
-            [math.nan if row["gaps"][name] is None else 100 * row["gaps"][name] for row in rows],
-            colour=number,
-            style="" if number < 2 else "dash",
-        )
-        for number, name in enumerate(result["players"])
+        Line(name, list(range(len(rows))), y, None, number, "" if number < 2 else "dash")
+        for number, (name, y) in enumerate(gaps.items())
     ]
     title = "gap to the best known makespan, or to the lower bound where none is known"
     return chart(Chart(title, curves, "instance", "%", ticks=[row["name"] for row in rows]))
