@@ -35,8 +35,7 @@ FINISH = 8  # a stage of a round, besides those of `engines.fused`
 PLAYING = np.int64(STORE | ACT)
 # in `counter`, behind those of `engines.fused`: the minibatches that are due
 FIRST, LAST, COUNTS = 3, 4, 5
-# rows of `columns`, behind which an action's numbers come
-LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)
+LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)  # of `columns`, before real actions
 COINS, NORMALS, SHUFFLES = range(3)  # in `keys`
 
 
