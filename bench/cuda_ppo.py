@@ -75,7 +75,7 @@ def jitted(seeds: int, envs: int, horizon: int, precision: str) -> Turn:
 
 def policies(seeds: int, envs: int, horizon: int, precision: str) -> tuple[Any, list[PPOLearner]]:
     """So many seeds on the device, and their learners."""
-    from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
+    from tenfold.algorithms.kernels.ppo_resident_seeds import ResidentPolicies, Seed
 
     learners = [
         PPOLearner(a_run(envs, horizon, engine="plain", device="cpu", seed=seed))

@@ -16,7 +16,7 @@ from measure import interleave, timed_row
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
+from tenfold.algorithms.kernels.dqn_gpu import GraphDQN
 from tenfold.config.run import Run
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions

@@ -14,7 +14,7 @@ import numpy as np
 from measure import interleave, repeated, row, timed_row
 
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn_team import SequentialAgents, Team, TeamReplay
 from tenfold.algorithms.dqn_team_engines import products
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.layout import ObsLayout
@@ -85,13 +85,15 @@ def filled(config: DQN) -> tuple[Team, TeamReplay, Any]:
     )
 
 
-def engines_of(config: DQN) -> dict[str, OffPolicyEngine | Apart]:
+def engines_of(config: DQN) -> dict[str, OffPolicyEngine | SequentialAgents]:
     """The same agents with the same memories, thrice."""
     made = {
         "together": OffPolicyEngine(*filled(config)),
-        "apart": Apart(*filled(config), OffPolicyEngine),
+        "apart": SequentialAgents(*filled(config), OffPolicyEngine),
     }  # type: ignore[arg-type]
-    return made if config.frames > 1 else made | {"fused": Apart(*filled(config), FusedDQN)}
+    if config.frames > 1:
+        return made
+    return made | {"fused": SequentialAgents(*filled(config), FusedDQN)}
 
 
 def team_update() -> list[dict[str, Any]]:

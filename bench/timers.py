@@ -14,7 +14,7 @@ from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.system import Clock, set_threads
-from tenfold.engines.fused import ACTED, SPENT, STORED, UPDATED, looks, note
+from tenfold.engines.fused import ACTED, SPENT, STORED, UPDATED, timer_start, timer_stop
 
 ROUNDS = 610
 AGENT = {
@@ -59,10 +59,10 @@ def laps_only() -> int:
 @kernel
 def looks_of(rounds, counter):
     for number in range(rounds):
-        note(counter, STORED, looks(number))
+        timer_stop(counter, STORED, timer_start(number))
         began = nanoseconds()
         counter[UPDATED] += nanoseconds() - began
-        note(counter, ACTED, looks(number))
+        timer_stop(counter, ACTED, timer_start(number))
 
 
 def looks_only() -> int:

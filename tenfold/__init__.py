@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn_settings import Quantile as Quantile
     from tenfold.algorithms.dqn_settings import Uniform as Uniform
     from tenfold.algorithms.ppo_settings import PPO as PPO
-    from tenfold.algorithms.sac_settings import SAC as SAC
-    from tenfold.algorithms.td3_settings import TD3 as TD3
+    from tenfold.algorithms.sac_td3_settings import SAC as SAC
+    from tenfold.algorithms.sac_td3_settings import TD3 as TD3
     from tenfold.config.agent_config import AgentConfig as AgentConfig
     from tenfold.config.files import named as named
     from tenfold.config.options import GRU as GRU
@@ -82,8 +82,7 @@ PUBLIC = {
     "algorithms.dqn_settings": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
     "Prioritized Quantile Uniform",
     "algorithms.ppo_settings": "PPO",
-    "algorithms.sac_settings": "SAC",
-    "algorithms.td3_settings": "TD3",
+    "algorithms.sac_td3_settings": "SAC TD3",
     "config.agent_config": "AgentConfig",
     "config.files": "named",
     "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",

@@ -147,9 +147,8 @@ class ProcessPool(RemotePool):
                 else slowest + min(left, self.run.steps_ahead + 1)
             )
             if channel.control_words[STEP_BUDGET] != budget:
-                if (
-                    channel.played >= channel.control_words[STEP_BUDGET]
-                ):  # it had nothing to do until now
+                # it had nothing to do until now
+                if channel.played >= channel.control_words[STEP_BUDGET]:
                     self.last_seen[channel.index] = monotonic()
                 channel.control_words[STEP_BUDGET] = budget
                 channel.bell.give()
@@ -210,9 +209,8 @@ class ProcessPool(RemotePool):
             if child.process.exitcode is not None:
                 self.replace(child.channel, child.exit_reason())
         for channel in missing:
-            if (
-                channel.rounds_taken >= channel.control_words[STEP_BUDGET]
-            ):  # it waits for the others
+            # it waits for the others
+            if channel.rounds_taken >= channel.control_words[STEP_BUDGET]:
                 self.last_seen[channel.index] = monotonic()
             if (
                 monotonic() - self.last_seen[channel.index] > self.patience(channel)

@@ -1,6 +1,7 @@
 """What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
 to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.config.run import Run
@@ -138,9 +140,9 @@ class ActorCriticAgent(FlatAgent):
         return u.reshape(size, -1), (np.float32(spread) * noise).reshape(size, -1)
 
     def sample_by(self, output: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
-        """`sample_action`, by draws that are here."""
-        there = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
-        return self.sample_action(output, *there).cpu().numpy()
+        """`sample_action`, by draws on the host."""
+        tensors = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
+        return self.sample_action(output, *tensors).cpu().numpy()
 
     def sample_action(
         self, output: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
@@ -166,8 +168,8 @@ class ActorCriticAgent(FlatAgent):
     ) -> np.ndarray:
         """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
         alone, one pass for all."""
-        each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
-        draws = (np.concatenate(part) for part in zip(*each, strict=True))
+        per_row = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
+        draws = (np.concatenate(part) for part in zip(*per_row, strict=True))
         return self.actions.for_env(self.sample_by(self.allowed(rows, mask), *draws))
 
     def allowed(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
@@ -220,10 +222,12 @@ class ActorCriticAgent(FlatAgent):
         what they say now, and the target networks follow. Returns every item's TD error, and the
         metrics."""
         ((batch,),) = minibatches
-        loss, errors, q = optimiser.descend_parts(self.critic_loss, batch, (CRITICS,))
+        loss, errors, q = optimiser.descend_networks(self.critic_loss, batch, (CRITICS,))
         policy: list[torch.Tensor] = []
         if optimiser.policy_due:
-            policy = optimiser.descend_parts(self.actor_loss, batch, self.actor_parts, self.delay)
+            policy = optimiser.descend_networks(
+                self.actor_loss, batch, self.actor_parts, self.delay
+            )
             optimiser.follow()
         # means are over all updates, and these come rarer
         rarer = [self.delay * value for value in policy]
@@ -283,3 +287,45 @@ class ActorCriticAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
+
+
+class GreedyPolicy(nn.Module):
+    """To be exported: actions without exploration; critics stay behind. Options that a mask forbids
+    are out of the question."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self.agent = copy.copy(agent)
+        self.online = self.agent.online = agent.online.detached_copy()
+        self.online.critics, self.online.temperature = nn.ModuleList(), None
+        actions: Any = agent.actions
+        if actions.reals:
+            self.register_buffer("low", torch.from_numpy(actions.low))
+            self.register_buffer("high", torch.from_numpy(actions.high))
+
+    def forward(
+        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        output = self.online.policy_output(self.agent.to_net(rows))
+        if mask is not None:
+            output = torch.where(mask, output, -torch.inf)
+        action = self.choose(output, *draws)
+        if not self.agent.actions.reals:
+            return action[:, None], output[:, :0]
+        share, low, high = (action.double() + 1) / 2, self.low, self.high
+        return output[:, :0].long(), low + share * (high - low)
+
+    def choose(self, output: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
+        return self.agent.greedy_action(output)
+
+
+class DrawnPolicy(GreedyPolicy):
+    """Drawn by given numbers: a uniform one for a discrete action, normal ones for real numbers."""
+
+    def choose(self, output: torch.Tensor, *draws: torch.Tensor | None) -> torch.Tensor:
+        none = output[:, :0]
+        uniform, normal = (none if drawn is None else drawn for drawn in draws)
+        return self.agent.sample_action(output, uniform, normal)

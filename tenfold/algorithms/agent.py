@@ -81,10 +81,10 @@ class FlatAgent:
 
     def for_actor(self, actor: int) -> Self:
         """The same networks, exploring by the draws of one of several actors."""
-        own, address = copy.copy(self), self.member + (actor << self.actor_bits)
+        agent, address = copy.copy(self), self.member + (actor << self.actor_bits)
         drawn = (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)
-        own.keys = self.keys | {purpose: key(self.seed, purpose, address) for purpose in drawn}
-        return own
+        agent.keys = self.keys | {purpose: key(self.seed, purpose, address) for purpose in drawn}
+        return agent
 
     # acting
 
@@ -168,9 +168,9 @@ class FlatAgent:
         """Acts by what another process published, which was read into this agent's own
         `published()`."""
         if self.norm:
-            own, moments = self.acted_by.numpy(), self.norm.moments
-            own[:] = published[: len(own)]
-            moments[...] = published[len(own) :].view(np.float64).reshape(moments.shape)
+            parameters, moments = self.acted_by.numpy(), self.norm.moments
+            parameters[:] = published[: len(parameters)]
+            moments[...] = published[len(parameters) :].view(np.float64).reshape(moments.shape)
 
     def policy_state(self) -> Tensors:
         """What acting needs."""
@@ -185,8 +185,8 @@ class FlatAgent:
 
     def load_policy(self, state: Tensors) -> None:
         """What acting needs, of a checkpoint that may hold more."""
-        own = {name for name in self.policy_state() if name.startswith("norm_")}
-        if {name for name in state if name.startswith("norm_")} != own:
+        names = {name for name in self.policy_state() if name.startswith("norm_")}
+        if {name for name in state if name.startswith("norm_")} != names:
             raise CheckpointError(
                 "and its settings disagree about normalize_obs: config.yaml was changed after "
                 "training."
@@ -202,13 +202,13 @@ class FlatAgent:
         self.load(self.state(), state)
         self.updates = int(state["updates"])
 
-    def load(self, own: Tensors, state: Tensors) -> None:
+    def load(self, tensors: Tensors, state: Tensors) -> None:
         """The tensors of a state into one's own."""
-        for name, value in own.items():
-            found = tuple(state[name].shape) if name in state else None
-            if found != tuple(value.shape):
+        for name, value in tensors.items():
+            shape = tuple(state[name].shape) if name in state else None
+            if shape != tuple(value.shape):
                 raise UserError(
-                    f"The saved {name} has shape {found}, and this agent's {tuple(value.shape)}."
+                    f"The saved {name} has shape {shape}, and this agent's {tuple(value.shape)}."
                 )
             value.copy_(state[name])
         if self.norm:
@@ -250,8 +250,8 @@ def mask_rows(
     try:
         return form.read_rows(mask, batch[0]) if batch else form.read(mask)[None]
     except MaskError as error:
-        told = str(error)
-        raise UserError(told[0].upper() + told[1:]) from None
+        sentence = str(error)
+        raise UserError(sentence[0].upper() + sentence[1:]) from None
 
 
 def mask_inside(obs: Any) -> Any:
@@ -273,8 +273,8 @@ def mask_inside(obs: Any) -> Any:
 
 def refuse_empty(form: MaskForm, mask: np.ndarray | None) -> None:
     """Masks [B, options] that leave no option of a choice."""
-    if mask is not None and (found := form.empty(mask)):
-        row, choice = found
+    if mask is not None and (empty := form.empty(mask)):
+        row, choice = empty
         raise UserError(f"The action mask allows no {form.option_of(choice)} in row {row}.")
 
 

@@ -176,8 +176,8 @@ class OffPolicy(Algorithm):
     @torch.no_grad()
     def follow(self, target: Any, online: Any, tau: float) -> None:
         """A target network moves towards a learned one: θ' ← θ' + τ(θ − θ')."""
-        flat, place = self.agent.online.flat, self.agent.place_of
-        flat[place(target)].lerp_(flat[place(online)], tau)
+        flat, place_of = self.agent.online.flat, self.agent.place_of
+        flat[place_of(target)].lerp_(flat[place_of(online)], tau)
 
     @classmethod
     def family(cls, name: str) -> "CustomOffPolicyFamily":  # type: ignore[override]

@@ -39,19 +39,19 @@ class CustomOffPolicyAgent(FlatAgent):
 
     metric_names = ()
 
-    def __init__(self, own: OffPolicy, run: "Run", spec: EnvSpec) -> None:
+    def __init__(self, algorithm: OffPolicy, run: "Run", spec: EnvSpec) -> None:
         self.config: Any = run.agent
-        self.layout, self.seed, self.own = spec.layout, run.seed, own
-        self.name = type(own).__name__
+        self.layout, self.seed, self.algorithm = spec.layout, run.seed, algorithm
+        self.name = type(algorithm).__name__
         self.actions = actions_of(spec.action_space, run.env, self.name)
         self.device = torch.device("cpu" if run.device == "auto" else run.device)
-        own.spec, own.settings, own.agent = spec, self.config, self  # type: ignore[assignment]
+        algorithm.spec, algorithm.settings, algorithm.agent = spec, self.config, self  # type: ignore[assignment]
         if self.config.normalize_obs:
             self.normalise(self.layout, "mlp" if len(self.layout.net_shape) == 1 else "other")
         with torch.random.fork_rng(), told_of(f"{self.name}.build"):
             torch.manual_seed(run.seed)
-            own.build(spec, self.config)
-        self.online = Networks(own).to(self.device)
+            algorithm.build(spec, self.config)
+        self.online = Networks(algorithm).to(self.device)
         self.online.flatten()
         self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
         # steps of Adam that each parameter has made
@@ -92,7 +92,7 @@ class CustomOffPolicyAgent(FlatAgent):
         if address is not None:
             draw = Draw(self.seed, self.member, address, self.device)
         with torch.no_grad(), told_of(f"{self.name}.act"):
-            action = self.own.act(self.to_net(torch.from_numpy(rows)), draw).cpu().numpy()
+            action = self.algorithm.act(self.to_net(torch.from_numpy(rows)), draw).cpu().numpy()
         reals = self.actions.reals
         expected = (len(rows), reals) if reals else (len(rows),)
         if action.shape != expected:
@@ -133,7 +133,7 @@ class CustomOffPolicyAgent(FlatAgent):
 
     def exploring(self, step: int) -> dict[str, float]:
         self.at = step
-        return self.own.exploring(step)
+        return self.algorithm.exploring(step)
 
     # learning
 
@@ -146,11 +146,11 @@ class CustomOffPolicyAgent(FlatAgent):
     def learn(self, loss: torch.Tensor, modules: tuple[Any, ...]) -> torch.Tensor:
         """A step of Adam by a loss for these networks, all others as they are; returns the
         gradient's norm before it was clipped."""
-        online, parts = self.online, modules or (self.online,)
+        online, networks = self.online, modules or (self.online,)
         limit = getattr(self.config, "clip_norm", None)
         lr, eps = value_at(self.config.lr, self.at), getattr(self.config, "adam_eps", ADAM_EPS)
         parameters = [
-            [part] if isinstance(part, nn.Parameter) else list(part.parameters()) for part in parts
+            [one] if isinstance(one, nn.Parameter) else list(one.parameters()) for one in networks
         ]
         flat = [p for group in parameters for p in group]
         gradients = torch.autograd.grad(loss, flat, allow_unused=True)
@@ -165,19 +165,19 @@ class CustomOffPolicyAgent(FlatAgent):
             if limit:
                 whole *= (limit / (norm + 1e-6)).clamp(max=1.0)
             used = 0
-            for part in parts:
-                place = self.place_of(part)
-                grad = whole[used : used + place.stop - place.start]
+            for network in networks:
+                columns = self.place_of(network)
+                grad = whole[used : used + columns.stop - columns.start]
                 used += len(grad)
-                number = int(self.steps[place.start]) + 1
-                self.steps[place] = number
-                buffers = online.flat[place], grad, self.mean[place], self.square[place]
+                number = int(self.steps[columns.start]) + 1
+                self.steps[columns] = number
+                buffers = online.flat[columns], grad, self.mean[columns], self.square[columns]
                 adam(*buffers, number, lr, eps)
         return norm
 
     def set_lr(self, lr: Any) -> None:
         super().set_lr(lr)
-        self.own.settings = self.config
+        self.algorithm.settings = self.config
 
     # state
 
@@ -208,7 +208,7 @@ class CustomUpdates(OffPolicyEngine):
         # torch's own random numbers in an update follow from the run's seed, also after a resume
         with torch.random.fork_rng(), told_of(f"{agent.name}.update"):
             torch.manual_seed(int(draw_bits(agent.keys[Purpose.SHUFFLE], number)) >> 1)
-            metrics = agent.own.update(Transitions(**rows))
+            metrics = agent.algorithm.update(Transitions(**rows))
         if not isinstance(metrics, Mapping):
             raise UserError(
                 f"{agent.name}.update returned {metrics!r:.40}, and must return a dict."
@@ -255,7 +255,7 @@ class CustomOffPolicyModule(nn.Module):
     def forward(
         self, rows: torch.Tensor, *more: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        action = self.agent.own.act(self.agent.to_net(rows), None)
+        action = self.agent.algorithm.act(self.agent.to_net(rows), None)
         if not self.agent.actions.reals:
             return action.long()[:, None], action.float()[:, None][:, :0]
         share = (action.clamp(-1, 1).double() + 1) / 2

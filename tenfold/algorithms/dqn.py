@@ -5,6 +5,7 @@ The plain reference: networks, acting, the loss of a batch, an update. What can 
 learned is decided here.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard
@@ -55,19 +57,15 @@ class DQNAgent(FlatAgent):
         member: int = 0,
         block: torch.Tensor | None = None,
     ) -> None:
-        self.config, self.layout, self.actions = (
-            replace(config, net=fit_encoder(config.net, layout)),
-            layout,
-            actions,
-        )
+        self.config = replace(config, net=fit_encoder(config.net, layout))
+        self.layout, self.actions = layout, actions
         if config.normalize_obs:
             self.normalise(layout, self.config.net.encoder)
         self.online = self.make_network().initialise([seed], member).to(device)
         self.target = self.make_network().to(device)
         # one array for compiled code, five for everyone else
-        self.block = (
-            torch.zeros(5, self.online.flat.numel(), device=device) if block is None else block
-        )
+        size = self.online.flat.numel()
+        self.block = torch.zeros(5, size, device=device) if block is None else block
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
         self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
@@ -185,9 +183,9 @@ class DQNAgent(FlatAgent):
         how = self.config.explore
         if isinstance(how, Epsilon):
             return {"epsilon": value_at(how.schedule, step)}
-        return (
-            {"temperature": value_at(how.temperature, step)} if isinstance(how, Boltzmann) else {}
-        )
+        if isinstance(how, Boltzmann):
+            return {"temperature": value_at(how.temperature, step)}
+        return {}
 
     def random_actions(self, start: int, size: int, mask: np.ndarray | None) -> np.ndarray:
         u = fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size))
@@ -232,11 +230,9 @@ class DQNAgent(FlatAgent):
         return choose
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
-        return (
-            self.normalised_rows(rows)
-            if self.config.net.encoder == "mlp"
-            else self.input_layout.to_net(rows)
-        )
+        if self.config.net.encoder == "mlp":
+            return self.normalised_rows(rows)
+        return self.input_layout.to_net(rows)
 
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
         """The noise vector number `count` of a purpose; None where the layers are not noisy."""
@@ -334,3 +330,21 @@ class DQNAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
+
+
+class QPolicy(nn.Module):
+    """To be exported: the action of the highest mean value among those that a mask allows; of a
+    team [M, B, …] -> [M, B, 1]. Where nothing is allowed it is the first."""
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self.agent = copy.copy(agent)
+        self.online = self.agent.online = agent.online.detached_copy()
+
+    def forward(
+        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        values = self.agent.mean_values(rows, None)
+        if mask is not None:
+            values = torch.where(mask, values, -torch.inf)
+        return values.argmax(-1, keepdim=True), values[..., :0]

@@ -187,7 +187,7 @@ class DQN(OffPolicyConfig, AgentConfig):
         return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
 
     def check_change(self, before: Any) -> None:
-        kinds = {type(each.explore) for each in (self, before)}
+        kinds = {type(settings.explore) for settings in (self, before)}
         if Noisy in kinds and self.explore != before.explore:
             raise ConfigError(
                 "explore",
@@ -205,8 +205,8 @@ class QLearning(OffPolicyAlgorithm):
         fused="tenfold.algorithms.kernels.dqn:FusedDQN",
         compiled="tenfold.engines.compiled:CompiledOffPolicy",
         plain="tenfold.engines.plain:OffPolicyEngine",
-        cudagraph="tenfold.algorithms.kernels.dqn_cudagraph:GraphDQN",
-        resident="tenfold.algorithms.kernels.dqn_resident:ResidentDQN",
+        cudagraph="tenfold.algorithms.kernels.dqn_gpu:GraphDQN",
+        resident="tenfold.algorithms.kernels.dqn_gpu:ResidentDQN",
     )
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
@@ -245,7 +245,7 @@ class QLearning(OffPolicyAlgorithm):
         return fields
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.off_policy_export import QPolicy
+        from tenfold.algorithms.dqn import QPolicy
 
         if sample:
             raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")

@@ -49,71 +49,70 @@ class TeamReplay:
         first = self.memories[0]
         self.lane_rows, self.priorities = first.lane_rows, first.priorities
         arrays = {
-            f.name: np.stack([getattr(own.batch, f.name) for own in self.memories])
+            f.name: np.stack([getattr(memory.batch, f.name) for memory in self.memories])
             for f in fields(ReplayBatch)
         }
         self.batch = ReplayBatch(**arrays)
-        for member, own in enumerate(self.memories):
-            own.use(ReplayBatch(**{name: array[member] for name, array in arrays.items()}))
+        for member, memory in enumerate(self.memories):
+            memory.use(ReplayBatch(**{name: array[member] for name, array in arrays.items()}))
 
     @property
     def rows(self) -> int:
         """Transitions that every agent can draw."""
-        return min(own.rows for own in self.memories)
+        return min(memory.rows for memory in self.memories)
 
     @property
     def head(self) -> np.ndarray:
-        return np.concatenate([own.head for own in self.memories])
+        return np.concatenate([memory.head for memory in self.memories])
 
-    def parts(self, array: np.ndarray) -> list[np.ndarray]:
+    def split(self, array: np.ndarray) -> list[np.ndarray]:
         """An array of some lanes of all agents, agent by agent."""
         return np.split(array, len(self.memories))
 
-    def begin(self, *seen: np.ndarray) -> None:
+    def begin(self, *rows: np.ndarray) -> None:
         """Observations, and their masks where there are any."""
-        for own, *part in zip(self.memories, *map(self.parts, seen), strict=True):
-            own.begin(*part)
+        for memory, *part in zip(self.memories, *map(self.split, rows), strict=True):
+            memory.begin(*part)
 
     def add(self, *step: np.ndarray, first: int = 0) -> None:
         """One step of some worlds, beginning with number `first`, for all agents: what `Replay.add`
         takes."""
-        for own, *part in zip(self.memories, *map(self.parts, step), strict=True):
-            own.add(*part, first=first)
+        for memory, *part in zip(self.memories, *map(self.split, step), strict=True):
+            memory.add(*part, first=first)
 
-    def cut(self, *seen: np.ndarray, first: int = 0) -> None:
-        for own, *part in zip(self.memories, *map(self.parts, seen), strict=True):
-            own.cut(*part, first=first)
+    def cut(self, *rows: np.ndarray, first: int = 0) -> None:
+        for memory, *part in zip(self.memories, *map(self.split, rows), strict=True):
+            memory.cut(*part, first=first)
 
     def sample(self, beta: float = 1.0) -> ReplayBatch:
-        for own in self.memories:
-            own.sample(beta)
+        for memory in self.memories:
+            memory.sample(beta)
         return self.batch
 
     def prioritise(self, error: np.ndarray) -> None:
-        for own, errors in zip(self.memories, error, strict=True):
-            own.prioritise(errors)
+        for memory, errors in zip(self.memories, error, strict=True):
+            memory.prioritise(errors)
 
     def state(self) -> dict[str, np.ndarray]:
-        states = [own.state() for own in self.memories]
+        states = [memory.state() for memory in self.memories]
         return {name: np.stack([state[name] for state in states]) for name in states[0]}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for member, own in enumerate(self.memories):
-            own.load_state({name: array[member] for name, array in state.items()})
+        for member, memory in enumerate(self.memories):
+            memory.load_state({name: array[member] for name, array in state.items()})
 
     def written(self, since: np.ndarray) -> dict[str, np.ndarray]:
-        pieces = [
-            own.written(part) for own, part in zip(self.memories, self.parts(since), strict=True)
-        ]
-        for member, piece in enumerate(pieces):
+        pairs = zip(self.memories, self.split(since), strict=True)
+        per_agent = [memory.written(heads) for memory, heads in pairs]
+        for member, piece in enumerate(per_agent):
             piece["place"] += member * len(self.memories[member].action)
-        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        return {name: np.concatenate([piece[name] for piece in per_agent]) for name in per_agent[0]}
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
-        member, place = np.divmod(rows["place"], len(self.memories[0].action))
-        for number, own in enumerate(self.memories):
+        member, places = np.divmod(rows["place"], len(self.memories[0].action))
+        for number, memory in enumerate(self.memories):
             mine = member == number
-            own.load_rows({k: v[mine] for k, v in rows.items()} | {"place": place[mine]})
+            memory.load_rows({k: v[mine] for k, v in rows.items()} | {"place": places[mine]})
 
 
 class Team(DQNAgent):
@@ -164,8 +163,8 @@ class Team(DQNAgent):
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None = None) -> np.ndarray:
         """Mean action values [M·B, A]."""
-        found = super().values(rows.reshape(self.members, -1, *rows.shape[1:]), noise)
-        return found.reshape(-1, self.actions.n)
+        values = super().values(rows.reshape(self.members, -1, *rows.shape[1:]), noise)
+        return values.reshape(-1, self.actions.n)
 
     def explore(
         self,
@@ -187,16 +186,16 @@ class Team(DQNAgent):
                 known.append(ask(rows, noise).reshape(self.members, size, -1))
             return known[0][member]
 
-        each = [
+        actions = [
             agent.explore_by(lambda noise, m=m: values_of(m), size, step, rounds, masks[m])
             for m, agent in enumerate(self.agents)
         ]
-        return np.concatenate(each)
+        return np.concatenate(actions)
 
     def for_actor(self, actor: int) -> "Team":
-        own = copy.copy(self)
-        own.agents = [agent.for_actor(actor) for agent in self.agents]
-        return own
+        team = copy.copy(self)
+        team.agents = [agent.for_actor(actor) for agent in self.agents]
+        return team
 
     def set_lr(self, lr: Any) -> None:
         super().set_lr(lr)
@@ -209,7 +208,7 @@ class Team(DQNAgent):
 
     def draw_for(self, items: int) -> Tensors:
         drawn = [agent.draw_for(items) for agent in self.agents]
-        return {name: torch.stack([each[name] for each in drawn]) for name in drawn[0]}
+        return {name: torch.stack([draws[name] for draws in drawn]) for name in drawn[0]}
 
     def act(self, obs: Any, mask: Any = FROM_OBSERVATION, state: None = None) -> Any:
         """The greedy actions [M] for what every agent sees, [M, …]; or [M, B] for [M, B, …]. A
@@ -225,21 +224,19 @@ class Team(DQNAgent):
             raise UserError(
                 f"The masks of {len(masks)} agents were given, and this team has {self.members}."
             )
-        each = [
-            agent.act(own, allowed, state)
-            for agent, own, allowed in zip(self.agents, obs, masks, strict=True)
+        actions = [
+            agent.act(agent_obs, allowed, state)
+            for agent, agent_obs, allowed in zip(self.agents, obs, masks, strict=True)
         ]
         return (
-            torch.stack([torch.as_tensor(e) for e in each])
+            torch.stack([torch.as_tensor(e) for e in actions])
             if isinstance(obs, torch.Tensor)
-            else np.array(each)
+            else np.array(actions)
         )
 
 
-class Apart:
+class SequentialAgents:
     """One agent after another, each by an engine of its own on its own lanes."""
-
-    whole_rounds = False
 
     def __init__(
         self, team: Team, replay: TeamReplay, envs: Any, kind: type[OffPolicyEngine]
@@ -253,9 +250,9 @@ class Apart:
     def warm_up(self) -> None:
         self.engines[0].warm_up()
 
-    def look(self, seen: np.ndarray) -> None:
-        for engine, own in zip(self.engines, np.split(seen, len(self.engines)), strict=True):
-            engine.look(own)
+    def look(self, stacked_obs: np.ndarray) -> None:
+        for engine, obs in zip(self.engines, np.split(stacked_obs, len(self.engines)), strict=True):
+            engine.look(obs)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         return np.concatenate([engine.explore(step, rounds) for engine in self.engines])
@@ -273,8 +270,8 @@ class Apart:
             engine.set_lr(lr)
 
     def statistics(self) -> dict[str, float]:
-        each = [engine.statistics() for engine in self.engines]
-        return {name: float(np.mean([one[name] for one in each])) for name in each[0]}
+        per_agent = [engine.statistics() for engine in self.engines]
+        return {name: float(np.mean([one[name] for one in per_agent])) for name in per_agent[0]}
 
     def state(self) -> Tensors:
         return {"sums": torch.stack([engine.sums.cpu() for engine in self.engines])}

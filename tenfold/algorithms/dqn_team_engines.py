@@ -8,10 +8,10 @@ import numpy as np
 
 from tenfold.algorithms.dqn import ONLINE, TARGET
 from tenfold.algorithms.dqn_settings import DQN, Implicit
-from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn_team import SequentialAgents, Team, TeamReplay
 from tenfold.algorithms.kernels.dqn import FusedDQN
-from tenfold.algorithms.kernels.dqn_cudagraph import GraphDQN
 from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
+from tenfold.algorithms.kernels.dqn_gpu import GraphDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.layout import ObsLayout
@@ -34,8 +34,8 @@ def products(team: Team) -> int:
     if isinstance(config.distribution, Implicit):
         shapes.append((config.distribution.cosines, net.sizes[net.joins]))  # the embedding
         counts = [
-            config.batch_size * (config.distribution.samples if place >= net.joins else 1)
-            for place in range(len(shapes))
+            config.batch_size * (config.distribution.samples if layer >= net.joins else 1)
+            for layer in range(len(shapes))
         ]
     return max(rows * i * o for rows, (i, o) in zip(counts, shapes, strict=True))
 
@@ -61,7 +61,7 @@ def choose_team_engine(
         )
     agents = f"{team.members} agents"
     if run.stack != "together" and run.engine in ("auto", "fused") and not obstacle:
-        engine = Apart(team, replay, envs, FusedDQN)
+        engine = SequentialAgents(team, replay, envs, FusedDQN)
         return engine, f"fused, {agents} one after another: a compiled call each"
     why = (
         f"plain, not fused: {obstacle}" if obstacle and run.engine == "auto" else "plain, as asked"
@@ -78,7 +78,7 @@ def choose_team_engine(
     engine = (
         OffPolicyEngine(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, envs, OffPolicyEngine)
+        else SequentialAgents(team, replay, envs, OffPolicyEngine)
     )
     return engine, f"{why}; {agents} {reason}"
 
@@ -91,29 +91,29 @@ def on_gpu(team: Team) -> bool:
 
 def stacked(run: Run, team: Team, small: bool) -> tuple[bool, str]:
     """Whether all agents are updated in one call, and why."""
-    asked = run.stack != "auto"
-    if run.stack == "together" or (not asked and small):
-        more = "as asked" if asked else "faster than one after another while layers are small"
+    requested = run.stack != "auto"
+    if run.stack == "together" or (not requested and small):
+        more = "as asked" if requested else "faster than one after another while layers are small"
         return True, f"in one call, {more}"
-    more = "as asked" if asked else "faster than together when layers are large"
+    more = "as asked" if requested else "faster than together when layers are large"
     return False, f"one after another, {more}"
 
 
 def graph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[Any, str]:
     """Updates as CUDA graphs: of all agents in one, but for convolutions, whose groups are slow."""
-    if found := GraphDQN.why_not(team, run):
-        raise Obstacle(found)
+    if obstacle := GraphDQN.why_not(team, run):
+        raise Obstacle(obstacle)
     together, reason = stacked(run, team, not team.online.convolutions)
     engine: Any = (
         GraphDQN(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, envs, GraphDQN)
+        else SequentialAgents(team, replay, envs, GraphDQN)
     )
-    each = [engine] if together else engine.engines
-    for one in each:
+    engines = [engine] if together else engine.engines
+    for one in engines:
         one.prepare(run)
-    asked = "as asked; " if run.engine == "cudagraph" else ""
-    return engine, f"cudagraph, {asked}{each[0].words}; {team.members} agents {reason}"
+    as_asked = "as asked; " if run.engine == "cudagraph" else ""
+    return engine, f"cudagraph, {as_asked}{engines[0].description}; {team.members} agents {reason}"
 
 
 # together and one after another as a pair
@@ -147,7 +147,7 @@ def team_outcome(
     engine: Any = (
         OffPolicyEngine(team, replay, lanes)  # type: ignore[arg-type]
         if together
-        else Apart(team, replay, lanes, OffPolicyEngine)
+        else SequentialAgents(team, replay, lanes, OffPolicyEngine)
     )
     if config.frames > 1:
         engine.look(np.repeat(obs[:, None], config.frames, 1))

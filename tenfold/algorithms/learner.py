@@ -11,14 +11,12 @@ from tenfold.actors.actor import TransitionBatch
 from tenfold.actors.pool import InProcessPool, make_pool
 from tenfold.actors.wrappers import reward_form
 from tenfold.config.run import Run
-from tenfold.core.protocols import Description, State
+from tenfold.core.protocols import Description, RoundDriver, State
 from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
-from tenfold.engines.fused import SPENT
 from tenfold.envs.adapter import Episode
 
 MANY = 1 << 30  # rounds
-HEARD = 512  # rounds of one compiled call where no episode ends, so that a signal is heard
 
 
 class ActorLearner:
@@ -28,7 +26,7 @@ class ActorLearner:
     agent: Any
     engine: Any = None  # of one's own algorithm: none
     engine_choice: str  # its name, then why it was chosen
-    fused: Any = None  # the engine, where it runs whole rounds by itself
+    rounds_by: RoundDriver = "learner"
     tells_episodes = True  # they have returns
     lockstep: Any = None  # repeats updates by the plain engine, where a run asks for it
     rows: Any = None  # a replay memory whose rows a checkpoint appends to
@@ -74,7 +72,7 @@ class ActorLearner:
         return self.envs.exact_resume and not self.pool.asynchronous
 
     def warm_up(self) -> None:
-        if self.fused and not self.fused.by_stages:
+        if self.rounds_by == "device":
             self.engine.together([self]).warm_up()
         elif self.engine:
             self.engine.warm_up()
@@ -105,31 +103,8 @@ class ActorLearner:
 
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another."""
-        if self.fused and self.fused.by_stages:
-            self.fused = None
-
-    def run_fused(self, most: int, until: int | None) -> list[Episode]:
-        """Whole rounds by the engine itself: to the next end of an episode, at most `most`, not
-        beyond step `until`."""
-        if until is not None:
-            most = min(most, -((self.step - until) // self.envs.num_envs))
-        if not self.fused.by_stages:
-            return self.run_together(most)
-        self.fused.spent[:] = 0
-        self.clock.start()
-        self.step, self.rounds = self.fused.run(self.step, self.rounds, min(most, HEARD))
-        self.clock.share(dict(zip(SPENT, self.fused.spent.tolist(), strict=True)), "env")
-        return self.envs.finished
-
-    def run_together(self, most: int) -> list[Episode]:
-        """The same by a group of its own (`engines.together`)."""
-        self.clock.start()
-        group = self.engine.group or self.engine.together([self])
-        group.run(most)
-        group.fetch_networks()
-        (finished,) = group.finished()
-        self.clock.lap("update")
-        return finished
+        if self.rounds_by == "engine":
+            self.rounds_by = "learner"
 
     def steps_of(self, skipped: np.ndarray, worlds: int) -> int:
         """Environment steps of a row: one of each world, or of each lane that moved."""
@@ -138,11 +113,11 @@ class ActorLearner:
     def counters(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step), "rounds": np.array(self.rounds)}
 
-    def rewarded(self, parts: Iterable[TransitionBatch]) -> Iterator[TransitionBatch]:
+    def rewarded(self, batches: Iterable[TransitionBatch]) -> Iterator[TransitionBatch]:
         """What actors elsewhere brought, with rewards as they are learned from: the statistics
         behind them are the learner's, not an actor's."""
         form = None if self.pool.direct else self.rewards
-        for part in parts:
+        for part in batches:
             if form and part.row:
                 worlds, agents = self.envs.worlds, self.envs.agents
                 here = part.first + np.arange(len(part.row["obs"]) // agents)
@@ -186,8 +161,8 @@ class ActorLearner:
         """Everything that decides what comes next, by part; replay rows aside."""
         engine = {"engine": self.engine.state()} if self.engine else {}
         form = {"rewards": self.rewards.state()} if self.rewards else {}
-        own = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
-        return own | self.memory_state() | self.pool.state()
+        state = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
+        return state | self.memory_state() | self.pool.state()
 
     def load_state(self, state: State, with_rows: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could
@@ -216,3 +191,38 @@ class ActorLearner:
         self.pool.close()
         if hasattr(self.engine, "close"):  # it has processes of its own
             self.engine.close()
+
+
+class BareLearner:
+    """A learner without actors elsewhere, replay memory, lockstep or returns of episodes: the agent
+    of one run and the counter of its steps. A subclass has the rounds, their metrics and the
+    state."""
+
+    rows = None
+    lockstep = None
+    tells_episodes = False
+
+    def __init__(self, run: Run, agent: Any) -> None:
+        self.run, self.agent, self.config = run, agent, agent.config
+        self.clock, self.step = Clock(), 0
+        self.notices: list[str] = []
+        self.warnings: list[str] = []
+
+    def warm_up(self) -> None:
+        """There is nothing to compile."""
+
+    def settle(self) -> list[Episode]:
+        return []
+
+    def begin_with(self, state: dict[str, Any]) -> None:
+        """Weights of another run, where the agent can take them (`training.loop` asks)."""
+        self.agent.begin_with(state)
+
+    def time_every_round(self) -> None:
+        """Every round is timed as it is."""
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """It has none."""
+
+    def close(self) -> None:
+        """Nothing is open."""

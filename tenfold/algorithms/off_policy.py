@@ -33,26 +33,26 @@ class OffPolicyActing:
     def __init__(self, agent: Any, envs: Environments, explore: Explore | None = None) -> None:
         require_final_masks(envs)
         self.agent, self.envs = agent, envs
-        self.seen = FrameStack(agent.frames // envs.layout.frames, envs)
+        self.frame_stack = FrameStack(agent.frames // envs.layout.frames, envs)
         self.explore = explore or agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         """Actions for the environments; those of the agent go into the row."""
         refuse_stuck(self.envs)
         masks = () if self.envs.mask is None else (self.envs.mask,)
-        row["action"][:] = self.explore(self.seen.rows, step, rounds, *masks)
+        row["action"][:] = self.explore(self.frame_stack.rows, step, rounds, *masks)
         return self.agent.actions.for_env(row["action"])
 
     def stepped(self) -> None:
         """After a step of the environments."""
         refuse_dead_end(self.envs)
-        self.seen.step()
+        self.frame_stack.step()
 
     def state(self) -> dict[str, np.ndarray]:
-        return self.seen.state()
+        return self.frame_stack.state()
 
     def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
-        self.seen.restore(state, exact)
+        self.frame_stack.restore(state, exact)
 
 
 class OffPolicyLearner(ActorLearner):
@@ -65,17 +65,17 @@ class OffPolicyLearner(ActorLearner):
         self.rows = self.replay = self.agent.make_replay(self.envs)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
-        if self.engine.whole_rounds and alone and not run.verify:
-            self.fused = self.engine
+        if alone and not run.verify:
+            self.rounds_by = self.engine.rounds_by
         if run.verify:
-            from tenfold.algorithms.off_policy_lockstep import lockstep_of  # here: few ask for it
+            from tenfold.engines.lockstep import lockstep_of  # here: few ask for it
 
             self.lockstep = lockstep_of(self.engine, run.verify)
-        seen = self.pool.bind_agent(self.agent, self.explore)
-        if seen is not None:
-            self.engine.look(seen)
-        self.replay.begin(*self.shown())
-        self.taken: list[np.ndarray] = []  # observations of a round, where they are normalised
+        stacked_obs = self.pool.bind_agent(self.agent, self.explore)
+        if stacked_obs is not None:
+            self.engine.look(stacked_obs)
+        self.replay.begin(*self.current_obs())
+        self.round_obs: list[np.ndarray] = []  # observations of a round, where they are normalised
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
         self.note_first()
 
@@ -84,9 +84,9 @@ class OffPolicyLearner(ActorLearner):
         settings, members = self.settings, self.agent.members
         lanes, reals = self.envs.num_envs // members, self.agent.actions.reals
         options = 0 if self.envs.mask is None else self.envs.mask.shape[1]
-        each = replay_bytes(settings, self.envs.layout, lanes, reals, options)
+        bytes_each = replay_bytes(settings, self.envs.layout, lanes, reals, options)
         whose = " for each agent" * (members > 1)
-        size = f"{members * each / 2**20:,.1f}"
+        size = f"{members * bytes_each / 2**20:,.1f}"
         return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
 
     def set_lr(self, lr: Any) -> None:
@@ -104,15 +104,15 @@ class OffPolicyLearner(ActorLearner):
 
         The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
-        if self.fused:
-            return self.run_fused(MANY, until)
+        if self.rounds_by != "learner":
+            return self.engine.run_rounds(self, MANY, until)
         if self.pool.direct:
             self.due_from = self.step
         finished: list[Episode] = []
         self.clock.start()
         left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
-        parts = self.pool.collect(self.step, self.rounds, left, self.clock)
-        for part in self.rewarded(parts):
+        batches = self.pool.collect(self.step, self.rounds, left, self.clock)
+        for part in self.rewarded(batches):
             finished += self.take(part)
             self.clock.lap("store")
         self.rounds += 1
@@ -125,7 +125,7 @@ class OffPolicyLearner(ActorLearner):
         """Stores what an actor brought. Returns the episodes that ended."""
         row, envs = part.row, self.envs
         if self.agent.norm:
-            self.taken.append((row or {"obs": envs.obs})["obs"].copy())
+            self.round_obs.append((row or {"obs": envs.obs})["obs"].copy())
         if part.is_reset:
             self.replay.cut(*row.values(), first=part.first)
             return ()
@@ -141,9 +141,9 @@ class OffPolicyLearner(ActorLearner):
 
     def note_taken(self) -> None:
         """Statistics learn from a round as a whole: all actors of a round act by the same ones."""
-        if self.taken:
-            self.note_seen(np.concatenate(self.taken))
-            self.taken.clear()
+        if self.round_obs:
+            self.note_seen(np.concatenate(self.round_obs))
+            self.round_obs.clear()
 
     def learn(self) -> bool:
         """Runs the updates that are due since step `due_from`; whether there were any."""
@@ -161,8 +161,8 @@ class OffPolicyLearner(ActorLearner):
         """Before the state is saved: takes what actors are ahead by. Updates that are due for it
         come with the next round."""
         self.engine.settle()
-        parts = self.rewarded(self.pool.drain())
-        finished = [episode for part in parts for episode in self.take(part)]
+        batches = self.rewarded(self.pool.drain())
+        finished = [episode for part in batches for episode in self.take(part)]
         self.note_taken()
         return finished
 
@@ -175,9 +175,9 @@ class OffPolicyLearner(ActorLearner):
         return {"replay": self.replay.state()}
 
     def forget(self) -> None:
-        self.replay.cut(*self.shown())
+        self.replay.cut(*self.current_obs())
 
-    def shown(self) -> tuple[np.ndarray, ...]:
+    def current_obs(self) -> tuple[np.ndarray, ...]:
         """The observations acted on next, and their masks where there are any."""
         envs = self.envs
         return (envs.obs,) if envs.mask is None else (envs.obs, envs.mask)
@@ -194,4 +194,4 @@ class OffPolicyLearner(ActorLearner):
         if with_rows:
             self.replay.load_state(state["replay"])
         else:
-            self.replay.begin(*self.shown())
+            self.replay.begin(*self.current_obs())

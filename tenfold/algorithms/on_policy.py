@@ -60,10 +60,10 @@ class OnPolicyLearner(ActorLearner):
         The fused engine plays until the next end of an episode, not beyond step `until`. `most`
         limits the rounds that actors may play before the next call.
         """
-        # the last row's round ends with learning; an engine without stages makes all of it
-        fused_rounds = self.fused and (self.rollout.left - 1 if self.fused.by_stages else MANY)
-        if fused_rounds:
-            return self.run_fused(fused_rounds, until)
+        # the last row's round ends with learning, which is the learner's stage but on a device
+        limits = {"learner": 0, "engine": self.rollout.left - 1, "device": MANY}
+        if rounds := limits[self.rounds_by]:
+            return self.engine.run_rounds(self, rounds, until)
         self.clock.start()
         self.begin_row()
         left = self.rounds_left()

@@ -8,7 +8,6 @@ one without a memory has states of width 0. Settings are in `ppo_settings`, the 
 """
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +22,7 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import Clock
-from tenfold.engines.compiled import Compiled
-from tenfold.engines.plain import AutogradEngine
+from tenfold.engines.plain import AutogradEngine, apply_gradient
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.staging import Staging
@@ -293,10 +291,18 @@ class PlainPPO(AutogradEngine):
     def update_once(self, part: int, step: int) -> float:
         """One gradient step from one minibatch; returns its KL divergence."""
         lr = value_at(self.agent.config.lr, step)
-        [(_, statistics)], norm = self.descend(lr, [(self.minibatch(part),)])
+        statistics, norm = self.descend(lr, self.minibatch(part))
         numbers = [*statistics.tolist(), float(norm), 1.0]
         self.sums += numbers
         return numbers[KL]
+
+    def descend(self, lr: float, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradient of the loss, and a step by it. Returns the loss's statistics, and the
+        gradient's norm."""
+        self.agent.online.flat_grad.zero_()
+        loss, statistics = self.agent.loss(batch)
+        loss.backward()
+        return statistics, apply_gradient(self.agent, lr)
 
     def minibatch(self, part: int) -> Tensors:
         batch = self.gather(part)
@@ -332,18 +338,3 @@ class PlainPPO(AutogradEngine):
         super().load_state(state)
         if self.components:
             self.components.load_state(state)
-
-
-class CompiledPPO(Compiled, PlainPPO):
-    """As the plain engine, but gradient and step are one compiled call."""
-
-    def unchecked_agent(self) -> Any:
-        return self.agent.unchecked()
-
-    def examples(self) -> Iterator[tuple[Any, ...]]:
-        """A minibatch of zeros of each size; there may be two."""
-        self.rollout.weight[:] = 1
-        sizes = {self.bounds[p + 1] - self.bounds[p]: p for p in range(self.rollout.minibatches)}
-        for part in sorted(sizes.values()):
-            yield (self.minibatch(part),)
-        self.rollout.weight[:] = 0

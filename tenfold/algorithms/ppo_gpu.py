@@ -18,7 +18,7 @@ from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
 from tenfold.engines.choose import why_not_layers
-from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.engines.cudagraph import MOST, GraphCapture, at_once
 from tenfold.engines.together import TogetherEngine, why_not_resident
 from tenfold.memory.rollout import ACTED, RolloutBuffer
 from tenfold.memory.staging import Shapes, StagingBuffer
@@ -29,7 +29,7 @@ NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by
 INPUTS = ("obs", "boundary")  # a row's input of the networks
 
 
-class GraphPPO(Captured, PlainPPO):
+class GraphPPO(GraphCapture, PlainPPO):
     """As the plain engine; statistics stay on the GPU until they are logged."""
 
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Any) -> None:
@@ -309,9 +309,9 @@ class ResidentPPO(TogetherEngine, PlainPPO):
     """Rollouts with the environments on the GPU, and all epochs of minibatches, as one CUDA graph
     of small launches spread over the whole GPU: one agent with thousands of environments, or
     hundreds of seeds side by side. The GPU works on copies of what the run holds on the host
-    (`resident_ppo_seeds`), which come back before anything is saved."""
+    (`ppo_resident_seeds`), which come back before anything is saved."""
 
-    seeds_home = "tenfold.algorithms.kernels.resident_ppo_seeds:ResidentPolicies"
+    seeds_home = "tenfold.algorithms.kernels.ppo_resident_seeds:ResidentPolicies"
     memory = "rollout"
 
     @classmethod
@@ -330,4 +330,4 @@ class ResidentPPO(TogetherEngine, PlainPPO):
     def prepare(self, run: Run) -> None:
         super().prepare(run)
         self.precision = run.precision
-        self.words = f"whole phases as one CUDA graph, products in {run.precision}"
+        self.description = f"whole phases as one CUDA graph, products in {run.precision}"

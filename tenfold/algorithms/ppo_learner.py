@@ -73,8 +73,8 @@ class PPOLearner(OnPolicyLearner):
         )
         self.engine, self.engine_choice = choose_engine(run, self.agent, self.rollout, envs)
         local = envs.agents == 1 and self.pool.direct
-        if self.engine.whole_rounds and local and not run.verify:
-            self.fused = self.engine
+        if local and not run.verify:
+            self.rounds_by = self.engine.rounds_by
         if envs.component_names:
             self.engine.components = ComponentRecord(self.agent, self.rollout, envs)
         if run.verify:

@@ -197,8 +197,8 @@ class PolicyOptimisation(AlgorithmSpec):
     name = "ppo"
     config = PPO
     engines = engine_table(
-        fused="tenfold.algorithms.ppo_fused:FusedPPO",
-        compiled="tenfold.algorithms.ppo:CompiledPPO",
+        fused="tenfold.algorithms.ppo_cpu:FusedPPO",
+        compiled="tenfold.algorithms.ppo_cpu:CompiledPPO",
         plain="tenfold.algorithms.ppo:PlainPPO",
         cudagraph="tenfold.algorithms.ppo_gpu:GraphPPO",
         resident="tenfold.algorithms.ppo_gpu:ResidentPPO",

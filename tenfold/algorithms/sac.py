@@ -8,7 +8,7 @@ import math
 import torch
 
 from tenfold.algorithms.actor_critic import ACTOR, TEMPERATURE, ActorCriticAgent, Tensors
-from tenfold.algorithms.sac_settings import SAC, Auto
+from tenfold.algorithms.sac_td3_settings import SAC, Auto
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.policy import ActorCritics
@@ -43,11 +43,11 @@ class SACAgent(ActorCriticAgent):
 
     def begin_with(self, state: Tensors) -> None:
         """A temperature that is set, not learned, stays what it is set to."""
-        place = self.online.places[TEMPERATURE]
-        temperature = self.online.flat[place].clone()
+        columns = self.online.places[TEMPERATURE]
+        temperature = self.online.flat[columns].clone()
         super().begin_with(state)
         if TEMPERATURE not in self.actor_parts:
-            self.online.flat[place] = temperature
+            self.online.flat[columns] = temperature
 
     # acting
 

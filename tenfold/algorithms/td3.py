@@ -7,7 +7,7 @@ HOW an update runs is an engine's business; what is learned is decided here.
 import torch
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent, Tensors
-from tenfold.algorithms.td3_settings import TD3
+from tenfold.algorithms.sac_td3_settings import TD3
 from tenfold.config.options import value_at
 from tenfold.core.random import Purpose
 from tenfold.nets.policy import ActorCritics

@@ -10,7 +10,7 @@ field of work, and what is worth saying about them.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tenfold.core.errors import UserError
 
@@ -94,11 +94,16 @@ class Memory(Protocol):
     def load_state(self, state: Arrays) -> None: ...
 
 
+# who goes from stage to stage of a round (act, step, store, update): the learner, one call each;
+# the engine, by its `run_rounds(learner, most, until)`; or a GPU, which has no separate stages
+RoundDriver = Literal["learner", "engine", "device"]
+
+
 class Engine(Protocol):
     """How an update runs. Plain is the reference; every other engine does the same from the same
     random numbers."""
 
-    whole_rounds: bool  # whether it has `run(step, rounds, most)`, which makes many at once
+    rounds_by: RoundDriver
 
     def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
     def statistics(self) -> dict[str, float]: ...  # means since the last call

@@ -71,21 +71,21 @@ def engine_table(
     return {name: entry for name, entry in usual.items() if entry.home}
 
 
-def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
-    """The engine of a run, made of its agent and `parts`, and one sentence about the choice. One
+def choose_engine(run: "Run", agent: Any, *rest: Any) -> tuple[Any, str]:
+    """The engine of a run, made of its agent and `rest`, and one sentence about the choice. One
     that turns out not to fit when it is made leaves its place to the next."""
     obstacles = dict(OBSTACLES)
     while True:
         name, kind, reasons = fitting_engine(run, agent, obstacles)
         refuse_idle_verify(run, name, reasons)
-        engine = kind(agent, *parts)
+        engine = kind(agent, *rest)
         try:
             engine.prepare(run)
-        except Obstacle as found:
-            obstacles[name] = str(found)
+        except Obstacle as obstacle:
+            obstacles[name] = str(obstacle)
             continue
-        told = [*reasons, engine.words, outside_loop(run) if name == "fused" else ""]
-        return engine, f"{name}, {'; '.join(filter(None, told))}"
+        about = [*reasons, engine.description, outside_loop(run) if name == "fused" else ""]
+        return engine, f"{name}, {'; '.join(filter(None, about))}"
 
 
 def outside_loop(run: "Run") -> str:
@@ -97,10 +97,10 @@ def outside_loop(run: "Run") -> str:
         "several frames are put together": run.stacked > 1,
         "rewards are normalised or clipped": run.shapes_rewards,
     }
-    told = " and ".join(words for words, holds in reasons.items() if holds)
-    if run.env not in KINDS or not told:
+    sentence = " and ".join(reason for reason, holds in reasons.items() if holds)
+    if run.env not in KINDS or not sentence:
         return ""
-    return f"{run.env} steps outside of the compiled loop: {told}"
+    return f"{run.env} steps outside of the compiled loop: {sentence}"
 
 
 def refuse_idle_verify(run: "Run", name: str, reasons: list[str]) -> None:
@@ -118,17 +118,17 @@ def fitting_engine(
 ) -> tuple[str, Any, list[str]]:
     """Name and class of the engine that was asked for, or of the first that fits; and the reasons.
     `obstacles`: what keeps engines from it that were tried."""
-    table, asked = algorithm(run.agent.name).engines, run.engine != "auto"
-    if asked and run.engine not in table:
-        there = ", ".join(table)
+    table, requested = algorithm(run.agent.name).engines, run.engine != "auto"
+    if requested and run.engine not in table:
+        names = ", ".join(table)
         raise ConfigError(
-            "engine", f"= {run.engine} is none of {run.agent.name}'s: there are {there} and auto."
+            "engine", f"= {run.engine} is none of {run.agent.name}'s: there are {names} and auto."
         )
-    reasons = ["as asked"] if asked else []
-    for name in [run.engine] if asked else table:
+    reasons = ["as asked"] if requested else []
+    for name in [run.engine] if requested else table:
         entry = table[name]
         if entry.device not in ("", agent.device.type):
-            if asked:
+            if requested:
                 raise ConfigError(
                     "engine",
                     f"= {name} is for {entry.device}, and the networks are on "
@@ -137,9 +137,9 @@ def fitting_engine(
             continue
         kind, automatic = import_by_name(entry.home), entry.automatic
         obstacle = obstacles.get(name) or kind.why_not(agent, run)
-        if not obstacle and (asked or automatic):
+        if not obstacle and (requested or automatic):
             return name, kind, reasons
-        if asked:
+        if requested:
             raise ConfigError("engine", f"= {name} does not fit: {obstacle}; use plain or auto.")
         if automatic:
             reasons.append(f"not {name}: {obstacle}")
@@ -166,8 +166,8 @@ def why_not_layers(agent: Any, remembers: bool = False) -> str:
         return f"the network has convolutions ({encoder})"
     if agent.config.net.module:
         return f"the network is one's own ({agent.config.net.module})"
-    if not remembers and (found := why_not_memory(agent)):
-        return found
+    if not remembers and (obstacle := why_not_memory(agent)):
+        return obstacle
     setting = custom_schedule(agent.config)
     return f"{setting} is a schedule of one's own" if setting else ""
 

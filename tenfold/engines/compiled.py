@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tenfold.engines.choose import why_not_memory
-from tenfold.engines.plain import AutogradEngine, OffPolicyEngine
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.adam import BETA1, BETA2
 
 WORDS = "the update as one graph through torch.compile"
@@ -94,18 +94,18 @@ class TracedOptimiser:
     def differentiate(self, loss: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         """The gradient by all parameters, and what `loss` gave."""
         online, *others = self.module.views
-        given = others[0](self.target) if others and self.target is not None else {}
+        of_target = others[0](self.target) if others and self.target is not None else {}
 
         def value_of(flat: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-            value, *more = functional_call(self.module, online(flat) | given, (loss, *inputs))
+            value, *more = functional_call(self.module, online(flat) | of_target, (loss, *inputs))
             return value, more
 
         gradient, (value, more) = grad_and_value(value_of, has_aux=True)(self.flat)
         return gradient, [value, *more]
 
-    def adam(self, place: slice, gradient: torch.Tensor, numbers: torch.Tensor) -> None:
-        """A step for the parameters at `place`."""
-        flat, mean, square = (b[place] for b in (self.flat, self.mean, self.square))
+    def adam(self, columns: slice, gradient: torch.Tensor, numbers: torch.Tensor) -> None:
+        """A step for the parameters at `columns`."""
+        flat, mean, square = (b[columns] for b in (self.flat, self.mean, self.square))
         mean = torch.lerp(mean, gradient, 1 - BETA1)
         square = square * BETA2 + gradient * gradient * (1 - BETA2)
         root = square.sqrt() / numbers[2] + self.agent.config.adam_eps
@@ -113,8 +113,8 @@ class TracedOptimiser:
         stepped = {"flat": flat, "mean": mean, "square": square, "gradient": gradient}
         for name, new in stepped.items():
             old = getattr(self, name)
-            stop = len(old) if place.stop is None else place.stop
-            setattr(self, name, torch.cat([old[: place.start or 0], new, old[stop:]]))
+            stop = len(old) if columns.stop is None else columns.stop
+            setattr(self, name, torch.cat([old[: columns.start or 0], new, old[stop:]]))
 
     def descend(
         self, loss: Callable[..., Any], minibatches: Iterable[tuple[Any, ...]]
@@ -127,12 +127,12 @@ class TracedOptimiser:
         self.adam(slice(None), gradient, self.numbers[0])
         return [results], norm
 
-    def descend_parts(
-        self, loss: Callable[..., Any], batch: Any, parts: tuple[str, ...], every: int = 1
+    def descend_networks(
+        self, loss: Callable[..., Any], batch: Any, names: tuple[str, ...], every: int = 1
     ) -> list[torch.Tensor]:
         gradient, results = self.differentiate(loss, (batch,))
         places = self.agent.online.places
-        for name in parts:
+        for name in names:
             self.adam(places[name], gradient[places[name]], self.numbers[int(every > 1)])
         return results
 
@@ -148,15 +148,15 @@ class CompiledOffPolicy(OffPolicyEngine):
     """As the plain engine, but an update is one pure function; where the policy learns rarer than
     the critics, there are two of them."""
 
-    words, whole_batches = WORDS, True
+    description, whole_batches = WORDS, True
 
     @classmethod
     def why_not(cls, agent: Any, run: Any = None) -> str:
         changing = "observations are normalised by statistics that change between updates"
         return why_not_traced(agent) or (changing if agent.norm else "")
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
         self.traced = {
             due: compiled(self.pure_update(due)) for due in {True, self.agent.delay == 1}
         }
@@ -202,22 +202,23 @@ class CompiledOffPolicy(OffPolicyEngine):
         return errors, metrics
 
 
-class Compiled(AutogradEngine):
+class Compiled:
     """Stands before a plain engine that learns from rollouts among the bases of a class, whose
-    `examples` are then what the loss is given of a batch of every size."""
+    `examples` are then minibatches of every size."""
 
-    examples: Callable[[], Iterable[tuple[Any, ...]]]
-    words, whole_batches = WORDS, True
+    agent: Any
+    examples: Callable[[], Iterable[Any]]
+    description, whole_batches = WORDS, True
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        agent = self.unchecked_agent()
-        module = Losses(agent)
+    def __init__(self, agent: Any, memory: Any, envs: Any) -> None:
+        super().__init__(agent, memory, envs)  # type: ignore[call-arg]
+        unchecked = self.unchecked_agent()
+        module = Losses(unchecked)
 
-        def step(buffers: list[torch.Tensor], numbers: torch.Tensor, *inputs: Any) -> Any:
-            optimiser = TracedOptimiser(agent, module, buffers, numbers, None)
-            (results,), norm = optimiser.descend(agent.loss, [inputs])
-            return optimiser.buffers, norm, results
+        def step(buffers: list[torch.Tensor], numbers: torch.Tensor, batch: Any) -> Any:
+            optimiser = TracedOptimiser(unchecked, module, buffers, numbers, None)
+            ((_, statistics),), norm = optimiser.descend(unchecked.loss, [(batch,)])
+            return optimiser.buffers, norm, statistics
 
         self.step = compiled(step)
 
@@ -231,22 +232,19 @@ class Compiled(AutogradEngine):
 
     def warm_up(self) -> None:
         """What the first calls return is thrown away."""
-        for inputs in self.examples():
-            self.call(1e-3, 1, inputs)
+        for batch in self.examples():
+            self.call(1e-3, 1, batch)
 
-    def call(self, lr: float, number: int, inputs: tuple[Any, ...]) -> Any:
+    def call(self, lr: float, number: int, batch: Any) -> Any:
         agent = self.agent
         buffers = [agent.online.flat, agent.mean, agent.square]
-        return self.step(buffers, adam_numbers(lr, number)[None], *inputs)
+        return self.step(buffers, adam_numbers(lr, number)[None], batch)
 
-    def descend(
-        self, lr: float, parts: Iterable[tuple[Any, ...]]
-    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
-        (inputs,) = parts
+    def descend(self, lr: float, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         agent = self.agent
         agent.updates += 1
-        new, norm, results = self.call(lr, agent.updates, inputs)
+        new, norm, statistics = self.call(lr, agent.updates, batch)
         buffers = (agent.online.flat, agent.mean, agent.square, agent.online.flat_grad)
-        for own, value in zip(buffers, new, strict=True):
-            own.copy_(value)
-        return [results], norm
+        for buffer, value in zip(buffers, new, strict=True):
+            buffer.copy_(value)
+        return statistics, norm

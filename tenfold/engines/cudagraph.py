@@ -56,11 +56,11 @@ class Graph:
             self.graph.replay()
 
 
-class Captured:
+class GraphCapture:
     """Stands before a plain engine among the bases of a class, which says what an update is
     (`record`)."""
 
-    words = "updates as CUDA graphs"
+    description = "updates as CUDA graphs"
     agent: Any
     sums: torch.Tensor
     record: Callable[[], None]  # makes the graphs that a run begins with
@@ -91,7 +91,7 @@ class Captured:
         tf32 = run.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         self.precision = "tf32" if tf32 else "fp32"
-        self.words = f"updates as CUDA graphs, products in {self.precision}"
+        self.description = f"updates as CUDA graphs, products in {self.precision}"
         try:
             self.warm_up()
         except RuntimeError as error:

@@ -160,45 +160,45 @@ def zeros(*shape: int) -> np.ndarray:
 
 
 @kernel
-def looks(rounds):
+def timer_start(rounds):
     """The time where a round is timed, else 0."""
     return nanoseconds() if rounds % TIMED == 0 else 0
 
 
 @kernel
-def note(counter, stage, began):
-    """What passed since `looks`, for all the rounds it stands for."""
+def timer_stop(counter, stage, began):
+    """What passed since `timer_start`, for all the rounds it stands for."""
     if began:
         counter[stage] += (nanoseconds() - began) * TIMED
 
 
 @kernel(inline="always")
-def one_round(store, update, act, parts, table, step, memory, acting):
+def one_round(store, update, act, stages, table, step, memory, acting):
     """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`, by the kernels `store(table, step)`, `update(table, memory)` and `act(table,
+    three in `stages`, by the kernels `store(table, step)`, `update(table, memory)` and `act(table,
     acting)`, each with the arrays that it needs beside the table. Returns an environment in which
     no action is allowed, or -1."""
     a = open_table(table)
     stuck = -1
-    if parts & STORE:
-        began = looks(a.counter[ROUNDS])
+    if stages & STORE:
+        began = timer_start(a.counter[ROUNDS])
         store(table, step)
-        note(a.counter, STORED, began)
-    if parts & UPDATE and a.counter[DUE]:
+        timer_stop(a.counter, STORED, began)
+    if stages & UPDATE and a.counter[DUE]:
         began = nanoseconds()
         for _ in range(a.counter[DUE]):
             update(table, memory)
         a.counter[DUE] = 0
         a.counter[UPDATED] += nanoseconds() - began
-    if parts & ACT:
-        began = looks(a.counter[ROUNDS])
+    if stages & ACT:
+        began = timer_start(a.counter[ROUNDS])
         stuck = act(table, acting)
-        note(a.counter, ACTED, began)
+        timer_stop(a.counter, ACTED, began)
     return stuck
 
 
 @kernel(inline="always")
-def many_rounds(play, moves, one_round, parts, most, given):
+def many_rounds(play, moves, one_round, stages, most, arguments):
     """Steps `play(*moves)` of a compiled environment, each with a round of these parts, until an
     episode ends or `most` rounds are done. Returns what `play` gave: the number of episodes that
     ended, or less than 0 for a number that is not finite."""
@@ -206,17 +206,17 @@ def many_rounds(play, moves, one_round, parts, most, given):
     while ended == 0 and most > 0:
         ended = play(*moves)
         if ended >= 0:
-            one_round(parts, *given)
+            one_round(stages, *arguments)
         most -= 1
     return ended
 
 
 @kernel(inline="always")
-def replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """`one_round` with a replay memory."""
     memory, acting = (m_obs, m_action), (e_action, e_obs)
     step = (m_obs, m_action, e_action, e_obs, e_final_obs)
-    return one_round(store_step, update, act, parts, table, step, memory, acting)
+    return one_round(store_step, update, act, stages, table, step, memory, acting)
 
 
 @kernel(inline="always")

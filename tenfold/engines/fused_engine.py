@@ -8,20 +8,37 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenfold.core.kernels import as_numbers
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
 from tenfold.engines.fused import ACT, PATIENCE, ROUNDS, SPENT, STEP, STORE, UPDATE, step_arrays
-from tenfold.envs.adapter import Environments
+from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.faults import refuse_dead_end, refuse_stuck
 from tenfold.memory.replay import Replay
+
+MAX_ROUNDS = 512  # of one compiled call where no episode ends, so that a signal is heard
+
+
+def run_rounds(engine: Any, learner: Any, most: int, until: int | None) -> list[Episode]:
+    """Whole rounds of a learner by its engine: to the next end of an episode, at most `most`, not
+    beyond step `until`. Returns the episodes that ended."""
+    if until is not None:
+        most = min(most, -((learner.step - until) // learner.envs.num_envs))
+    engine.spent[:] = 0
+    learner.clock.start()
+    most = min(most, MAX_ROUNDS)
+    learner.step, learner.rounds = engine.run(learner.step, learner.rounds, most)
+    learner.clock.share(dict(zip(SPENT, engine.spent.tolist(), strict=True)), "env")
+    return learner.envs.finished
 
 
 class FusedRounds:
     """Stands before the plain engine, where parameters, moments, memory and statistics stay, so
     that a run can change engines at any round."""
 
-    words, whole_rounds = "one compiled call a round", True
+    description = "one compiled call a round"
+    rounds_by: RoundDriver = "engine"
     # compiled: one round, and rounds of compiled environments
     one_round: ClassVar[Any]
     many_rounds: ClassVar[Any]
@@ -32,7 +49,7 @@ class FusedRounds:
 
     def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)  # type: ignore[call-arg]
-        self.chosen = False  # whether `action` is the action for the current observations
+        self.has_actions = False  # whether `action` is the action for the current observations
         self.counter = np.zeros(3 + len(SPENT), np.int64)
         self.spent = self.counter[-len(SPENT) :]
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
@@ -45,7 +62,7 @@ class FusedRounds:
             step_arrays(envs),
             *self.columns(),
         )
-        self.given = (
+        self.arguments = (
             self.table,
             replay.obs,
             replay.action,
@@ -64,12 +81,12 @@ class FusedRounds:
 
     @cached_property
     def call(self) -> Any:
-        return compiled_for(self.one_round, 0, *self.given)
+        return compiled_for(self.one_round, 0, *self.arguments)
 
     def warm_up(self) -> None:
         if self.compiled:
             self.run_compiled(self.compiled, 0)
-        self.call(0, *self.given)
+        self.call(0, *self.arguments)
         e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
         self.replay.add(
             self.action[no],
@@ -79,7 +96,7 @@ class FusedRounds:
             e.skipped[no],
             e.obs[no],
             e.final_obs[no],
-            *(each[no] for each in (e.mask, e.final_mask) if each is not None),
+            *(mask[no] for mask in (e.mask, e.final_mask) if mask is not None),
         )
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:
@@ -88,35 +105,37 @@ class FusedRounds:
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
         self.at(step, rounds)
-        refuse_stuck(self.envs, self.call(ACT, *self.given))
-        self.chosen = False
+        refuse_stuck(self.envs, self.call(ACT, *self.arguments))
+        self.has_actions = False
         return self.action
 
     def play(self, most: int) -> None:
         """Steps of environments that are not compiled, each with a whole round, until an episode
         ends, `most` or a moment."""
-        envs, given, scaled, call = self.envs, self.given, self.scaled, self.call
+        envs, arguments, scaled, call = self.envs, self.arguments, self.scaled, self.call
         enough = monotonic() + PATIENCE
         for _ in range(most):
             envs.step(scaled)
             refuse_dead_end(envs)
-            refuse_stuck(envs, call(STORE | UPDATE | ACT, *given))
+            refuse_stuck(envs, call(STORE | UPDATE | ACT, *arguments))
             if envs.finished or monotonic() > enough:
                 break
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         clock.start()
         self.at(step, 0, count)
-        self.call(UPDATE, *self.given)
-        self.chosen = False
+        self.call(UPDATE, *self.arguments)
+        self.has_actions = False
         clock.lap("update")
+
+    run_rounds = run_rounds
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
         """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
         counts after them."""
-        if not self.chosen:
+        if not self.has_actions:
             self.explore(step, rounds)
-            self.chosen = True
+            self.has_actions = True
         if self.compiled:
             self.compiled.begin_rounds()
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
@@ -125,14 +144,14 @@ class FusedRounds:
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
 
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        return self.many_rounds(most, *envs.kernel_arguments, *self.given)
+        return self.many_rounds(most, *envs.kernel_arguments, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
         self.table.arrays["lr"][:] = as_numbers(lr)
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)  # type: ignore[misc]
-        self.chosen = False
+        self.has_actions = False
 
 
 class FusedActing:

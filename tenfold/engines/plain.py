@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tenfold.config.options import value_at
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
@@ -53,19 +54,21 @@ class EagerOptimiser:
         norm = descend(*buffers, self.number, self.lr, config.adam_eps, config.clip_norm)
         return results, norm
 
-    def descend_parts(
-        self, loss: Callable[..., Any], batch: Any, parts: tuple[str, ...], every: int = 1
+    def descend_networks(
+        self, loss: Callable[..., Any], batch: Any, names: tuple[str, ...], every: int = 1
     ) -> list[torch.Tensor]:
         """A step for these parts of the networks, all others as they are; one in `every` updates
         makes it. Returns what `loss` gave."""
         value, *more = loss(batch)
-        for buffers in gradients(value, self.agent, self.network, parts):
+        for buffers in gradients(value, self.agent, self.network, names):
             self.step(buffers, every)
         return [value.detach(), *(result.detach() for result in more)]
 
-    def step(self, buffers: Any, every: int) -> None:
+    def step(self, buffers: list[torch.Tensor], every: int) -> None:
         """A step of Adam on parameters, gradient and moments that one in `every` updates moves."""
-        adam(*buffers, self.number // every, self.lr, self.agent.config.adam_eps)
+        flat, grad, mean, square = buffers
+        eps = self.agent.config.adam_eps
+        adam(flat, grad, mean, square, self.number // every, self.lr, eps)
 
     def follow(self) -> None:
         """The target moves towards what was learned, by the share `tau`."""
@@ -80,11 +83,11 @@ class EagerOptimiser:
 
 @torch.no_grad()
 def gradients(
-    loss: torch.Tensor, agent: Any, network: Any, parts: tuple[str, ...]
+    loss: torch.Tensor, agent: Any, network: Any, names: tuple[str, ...]
 ) -> list[list[torch.Tensor]]:
     """The loss's gradient by these parts of a network, which lies on the agent's buffers, into its
     place; and what Adam takes for each part: parameters, gradient and moments."""
-    online, modules = agent.online, {name: getattr(network, name) for name in parts}
+    online, modules = agent.online, {name: getattr(network, name) for name in names}
     parameters = [p for module in modules.values() for p in module.parameters()]
     by_parameter = iter(torch.autograd.grad(loss, parameters))
     buffers, steps = (online.flat, online.flat_grad, agent.mean, agent.square), []
@@ -99,10 +102,9 @@ def gradients(
 class AutogradEngine:
     """The gradient of the agent's loss by autograd. Any network, any device."""
 
-    words = ""  # what is special about it, for the person who watches
+    description = ""  # what is special about it, for the person who watches
     whole_batches = False  # whether micro-batches are learned from as one
-    whole_rounds = False  # whether it has `run`, which does everything between two looks at a run
-    by_stages = True  # whether what a round is made of can be had one by one
+    rounds_by: RoundDriver = "learner"
     names: tuple[str, ...]  # of the statistics
     agent: Any
     sums: Any  # of the statistics, and the number of updates
@@ -116,26 +118,13 @@ class AutogradEngine:
         """Takes what it needs to know of a run."""
 
     def warm_up(self) -> None:
-        """Compiles what there is to compile, and changes nothing."""
+        """Compiles kernels; no side effects."""
 
     def settle(self) -> None:
-        """Before the state is saved: what is held elsewhere comes back."""
+        """Before the state is saved: copies come back from the device."""
 
     def set_lr(self, lr: Any) -> None:
         """The agent's settings say it."""
-
-    def descend(
-        self, lr: float, parts: Iterable[tuple[Any, ...]]
-    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
-        """One update by the gradient of the losses' sum; `parts` are what `agent.loss` is given.
-        Returns what that said of each part, and the gradient's norm."""
-        self.agent.online.flat_grad.zero_()
-        said = []
-        for inputs in parts:
-            loss, *more = self.agent.loss(*inputs)
-            loss.backward()
-            said.append([loss.detach(), *more])
-        return said, apply_gradient(self.agent, lr)
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""
@@ -171,7 +160,7 @@ class OffPolicyEngine(AutogradEngine):
         self.agent, self.replay, self.envs = agent, replay, envs
         self.names = agent.metric_names
         # what the network acts on, where it is not the environments' observations
-        self.seen: np.ndarray | None = None
+        self.stacked_obs: np.ndarray | None = None
         # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: dict[str, torch.Tensor] = {
             name: torch.from_numpy(getattr(replay.batch, name)) for name in SAMPLED
@@ -190,20 +179,20 @@ class OffPolicyEngine(AutogradEngine):
         """Of a batch."""
         return self.replay.batch.reward.shape[-1]
 
-    def look(self, seen: np.ndarray) -> None:
+    def look(self, stacked_obs: np.ndarray) -> None:
         """Acts on these arrays from now on: the last frames instead of the environments'
         observations."""
-        self.seen = seen
+        self.stacked_obs = stacked_obs
 
     @property
-    def looked_at(self) -> np.ndarray:
+    def acted_on(self) -> np.ndarray:
         """What the network acts on."""
-        return self.envs.obs if self.seen is None else self.seen
+        return self.envs.obs if self.stacked_obs is None else self.stacked_obs
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations."""
         masks = () if self.envs.mask is None else (self.envs.mask,)
-        return self.agent.explore(self.looked_at, step, rounds, *masks)
+        return self.agent.explore(self.acted_on, step, rounds, *masks)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""

@@ -11,7 +11,7 @@ import torch
 
 from tenfold.config.options import value_at
 from tenfold.core.system import Clock
-from tenfold.engines.cudagraph import MOST, Captured, Work, at_once
+from tenfold.engines.cudagraph import MOST, GraphCapture, Work, at_once
 from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.replay import replay_bytes
 from tenfold.memory.staging import DeviceReplay, Shapes, StagingBuffer
@@ -21,7 +21,7 @@ from tenfold.ops.adam import adam_recorded
 COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn
 
 
-class ReplayGraph(Captured):
+class ReplayGraph(GraphCapture):
     """Stands before a plain engine among the bases of a class, which says what a recorded update
     is (`record_update`) and which numbers change from update to update (`numbers`)."""
 
@@ -196,10 +196,12 @@ class RecordedOptimiser(EagerOptimiser):
         self.sent, self.policy_due = sent, policy_due
         self.agent.online.flat_grad.zero_()
 
-    def step(self, buffers: Any, every: int) -> None:
-        before = self.sent["before" if every == 1 else "policy_before"]
+    def step(self, buffers: list[torch.Tensor], every: int) -> None:
+        flat, grad, mean, square = buffers
         # a step counts itself, and another part of the networks takes the same number
-        adam_recorded(*buffers, before.clone(), self.sent["lr"], self.agent.config.adam_eps)
+        before = self.sent["before" if every == 1 else "policy_before"].clone()
+        eps = self.agent.config.adam_eps
+        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
 
 
 class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
@@ -261,7 +263,7 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        agent, rows = self.agent, self.looked_at
+        agent, rows = self.agent, self.acted_on
         if step < agent.config.learning_starts:
             return agent.random_actions(len(rows), rounds)
         (inputs,) = self.acting.open()

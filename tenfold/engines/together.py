@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import Obstacle
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.registry import import_by_name
 from tenfold.envs.adapter import Episode
 from tenfold.envs.control_dynamics import KINDS
@@ -158,7 +159,7 @@ class Group:
 class TogetherEngine:
     """Stands before the plain engine. Its rounds are a group's; a round has no separate stages."""
 
-    whole_rounds, by_stages = True, False
+    rounds_by: RoundDriver = "device"
     group: Group | None = None
     sums: Any
 
@@ -184,6 +185,19 @@ class TogetherEngine:
     def bytes_each(cls, learner: Any) -> int:
         """Memory of a learner on the device."""
         return import_by_name(cls.seeds_home).bytes_each(cls.seed_of(learner))
+
+    def run_rounds(self, learner: Any, most: int, until: int | None) -> list[Episode]:
+        """Rounds of a learner by a group of its own, not beyond step `until`; returns the episodes
+        that ended."""
+        if until is not None:
+            most = min(most, -((learner.step - until) // learner.envs.num_envs))
+        learner.clock.start()
+        group = self.group or self.together([learner])
+        group.run(most)
+        group.fetch_networks()
+        (finished,) = group.finished()
+        learner.clock.lap("update")
+        return finished
 
     def prepare(self, run: Any) -> None:
         # here: they come from the device for all learners at once

@@ -184,9 +184,8 @@ class Metrics:
         if not (self.sinks or episode.agent_returns or episode.success is not None):
             self.plain_episode(step, episode)
             return
-        per_agent = (
-            {"each": list(episode.agent_returns)} if episode.agent_returns else {}
-        )  # of several agents
+        # of several agents
+        per_agent = {"each": list(episode.agent_returns)} if episode.agent_returns else {}
         success = {} if episode.success is None else {"success": episode.success}
         self.add(
             {

@@ -17,13 +17,12 @@ from tenfold.algorithms.dqn_settings import Prioritized
 from tenfold.algorithms.kernels import dqn as kernels
 from tenfold.algorithms.kernels.dqn import FusedDQN, dqn_round
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.algorithms.off_policy_lockstep import QLockstep, errors_apart, sums_off
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import WEIGHT, WHOLE
-from tenfold.engines.lockstep import Mismatch
+from tenfold.engines.lockstep import Mismatch, QLockstep, errors_apart, sums_off
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.sampling import make_tree, put
 from tenfold.training.loop import resume, train
@@ -287,9 +286,9 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
 
     _nrt_python.memsys_enable_stats()
     # of the arguments; the call does nothing
-    handles = allocations(lambda: engine.call(0, *engine.given))
+    handles = allocations(lambda: engine.call(0, *engine.arguments))
     engine.at(p.step, p.rounds)
-    found = allocations(lambda: engine.call(int(WHOLE), *engine.given))
+    found = allocations(lambda: engine.call(int(WHOLE), *engine.arguments))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert engine.agent.updates > 50
@@ -418,4 +417,4 @@ def test_updates_of_whole_rounds_are_not_due_again(small_run: Callable[..., Run]
     learner = OffPolicyLearner(small_run(steps=300, engine="fused"))
     while learner.step < 300:
         learner.round(300)
-    assert learner.fused and int(learner.state()["serial"]["due_from"]) == 300
+    assert learner.rounds_by == "engine" and int(learner.state()["serial"]["due_from"]) == 300

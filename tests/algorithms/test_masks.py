@@ -225,7 +225,7 @@ def patch_device(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_resident_says_that_it_has_no_masks() -> None:
-    from tenfold.algorithms.kernels.dqn_resident import ResidentDQN
+    from tenfold.algorithms.kernels.dqn_gpu import ResidentDQN
 
     config = DQN.of({"net": {"hidden": [8]}})
     layout = ObsLayout((4,), np.dtype(np.float32), (4,), 1.0)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
-from tenfold.algorithms.ppo_fused import FusedPPO
+from tenfold.algorithms.ppo_cpu import FusedPPO
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
@@ -118,7 +118,7 @@ def test_a_wrong_update_stops_the_run_with_the_batch_saved(tmp_path: Path) -> No
 def test_long_rounds_and_single_ones_are_the_same_run(env: str) -> None:
     """The fused engine's loop gives bit for bit what stage after stage gives."""
     many, single = place(env), place(env)
-    single.fused = None
+    single.rounds_by = "learner"
     while many.agent.updates < 24:
         many.round(10_000)
     while single.agent.updates < 24:
@@ -485,8 +485,7 @@ def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_the_compiled_engine_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    from tenfold.algorithms.ppo import CompiledPPO
-    from tenfold.algorithms.ppo_fused import phase_of
+    from tenfold.algorithms.ppo_cpu import CompiledPPO, phase_of
 
     options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}
     for plain, compiled in zip(

@@ -13,12 +13,10 @@ import torch
 from torch.nn import functional as F
 
 import tenfold as ten
-from tenfold.algorithms.off_policy_lockstep import ActorCriticLockstep
 from tenfold.algorithms.off_policy_settings import check_spec
 from tenfold.algorithms.sac import SACAgent, drawn_option
-from tenfold.algorithms.sac_settings import SAC, Auto
+from tenfold.algorithms.sac_td3_settings import SAC, TD3, Auto
 from tenfold.algorithms.td3 import TD3Agent
-from tenfold.algorithms.td3_settings import TD3
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.core.graph_spaces import BoundedGraph
@@ -26,7 +24,7 @@ from tenfold.core.layout import ObsLayout, observation_layout
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import DiscreteActions, bounded_actions
 from tenfold.core.system import Clock
-from tenfold.engines.lockstep import Mismatch
+from tenfold.engines.lockstep import ActorCriticLockstep, Mismatch
 from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.replay import Replay
 from tenfold.ops.critics import soft_value
@@ -373,12 +371,12 @@ class Careless(OffPolicyEngine):
 
 
 class CarelessOptimiser(EagerOptimiser):
-    def descend_parts(self, loss: Any, batch: Any, parts: Any, every: int = 1) -> Any:
+    def descend_networks(self, loss: Any, batch: Any, parts: Any, every: int = 1) -> Any:
         def longer(batch: Any) -> Any:
             value, *more = loss(batch)
             return value * (1.001 if "actor" in parts else 1.0), *more
 
-        return super().descend_parts(longer, batch, parts, every)
+        return super().descend_networks(longer, batch, parts, every)
 
 
 @pytest.mark.parametrize("options", [{"replay": "prioritized"}, {"name": "td3"}], ids=str)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic
+from tenfold.algorithms.kernels.actor_critic import FusedActorCritic
 from tenfold.algorithms.kernels.sac import FusedSAC
 from tenfold.algorithms.kernels.td3 import FusedTD3
 from tenfold.algorithms.off_policy import OffPolicyLearner
@@ -146,7 +146,7 @@ def test_a_round_allocates_nothing(case: str) -> None:
     def allocations(parts: int) -> int:
         before = rtsys.get_allocation_stats().alloc
         for _ in range(50):
-            engine.call(parts, *engine.given)
+            engine.call(parts, *engine.arguments)
         return rtsys.get_allocation_stats().alloc - before
 
     _nrt_python.memsys_enable_stats()

@@ -10,7 +10,7 @@ import torch
 
 import tenfold as ten
 from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET
-from tenfold.algorithms.dqn_team import Apart, Team, TeamReplay
+from tenfold.algorithms.dqn_team import SequentialAgents, Team, TeamReplay
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.cli.main import main
@@ -146,7 +146,7 @@ def test_the_target_is_renewed_once_every_so_many_updates(stack: str) -> None:
 def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
     fused = OffPolicyLearner(world())
     assert (
-        isinstance(fused.engine, Apart)
+        isinstance(fused.engine, SequentialAgents)
         and fused.description.engine == "fused, 5 agents one after another: a compiled call each"
     )
     implicit = OffPolicyLearner(world(agent=IMPLICIT))
@@ -159,7 +159,7 @@ def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
         world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64})
     )
     assert (
-        isinstance(wide.engine, Apart)
+        isinstance(wide.engine, SequentialAgents)
         and "faster than together when layers are large" in wide.description.engine
     )
     for bad in ({"engine": "compiled"}, {"verify": 5}):

@@ -9,18 +9,18 @@ import sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from tenfold.algorithms.kernels import resident_ppo_learn, resident_ppo_play
-from tenfold.algorithms.kernels import resident_ppo_seeds as kernels
-from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays
+from tenfold.algorithms.kernels import ppo_resident_learn, ppo_resident_play
+from tenfold.algorithms.kernels import ppo_resident_seeds as kernels
+from tenfold.algorithms.kernels.ppo_resident_arrays import PPOArrays
 from tenfold.config.run import Run
 from tenfold.training.learners import make_learner
 
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
 INTEGERS = {
-    resident_ppo_play.play: ["count"],
-    resident_ppo_learn.values: ["first", "last"],
-    resident_ppo_learn.finish: [],
-    resident_ppo_learn.gradient: ["number"],
+    ppo_resident_play.play: ["count"],
+    ppo_resident_learn.values: ["first", "last"],
+    ppo_resident_learn.finish: [],
+    ppo_resident_learn.gradient: ["number"],
 }
 for name in sys.argv[1:]:
     agent = {"name": "ppo", "horizon": 8, "minibatches": 2, "net": {"hidden": [16], "activation": "tanh"}}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn_settings import QLearning
-from tenfold.algorithms.kernels.dqn_resident import ResidentDQN
+from tenfold.algorithms.kernels.dqn_gpu import ResidentDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.runs.metrics import read_rows

@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton.language as tl
 
-from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
+from tenfold.algorithms.kernels.ppo_resident_seeds import ResidentPolicies, Seed
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.envs.device import device_task
@@ -194,7 +194,7 @@ def test_a_component_without_an_allowed_option_is_refused_or_left_out(
     learner({"env": "forage:Forage-v0"})  # which registers it
     task = device_task("Forage-v0")
     monkeypatch.setattr(
-        "tenfold.algorithms.kernels.resident_ppo_seeds.device_task",
+        "tenfold.algorithms.kernels.ppo_resident_seeds.device_task",
         lambda name: replace(task, mask=no_hand),
     )
     group = resident([learner({"env": "forage:Forage-v0"})], "cpu")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_resident_policies import learner
 
-from tenfold.algorithms.kernels.resident_ppo_seeds import ResidentPolicies, Seed
+from tenfold.algorithms.kernels.ppo_resident_seeds import ResidentPolicies, Seed
 from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError

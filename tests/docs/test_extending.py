@@ -157,14 +157,16 @@ def test_an_off_policy_algorithm_does_what_td3_does_with_the_settings_of_ddpg() 
     with torch.no_grad():
         for policy, critic in (("policy", "critic"), ("slow_policy", "slow_critic")):
             for name, values in ((policy, flat[:critics]), (critic, flat[critics:])):
-                own.agent.online.flat[own.agent.place_of(getattr(own.agent.own, name))] = values
+                own.agent.online.flat[own.agent.place_of(getattr(own.agent.algorithm, name))] = (
+                    values
+                )
     while td3.agent.updates < 30:
         td3.round()
         own.round()
     # td3's loss is half the squared error; Adam does not see it, but for its offset
-    mine = own.agent.online.flat[own.agent.place_of(own.agent.own.critic)]
+    mine = own.agent.online.flat[own.agent.place_of(own.agent.algorithm.critic)]
     assert torch.allclose(mine, flat[critics:], atol=1e-5)
-    slow = own.agent.online.flat[own.agent.place_of(own.agent.own.slow_policy)]
+    slow = own.agent.online.flat[own.agent.place_of(own.agent.algorithm.slow_policy)]
     assert torch.allclose(slow, td3.agent.target.flat[:critics], atol=1e-5)
 
 

@@ -1,16 +1,21 @@
 """What the compiled rounds of an actor with critics are made of: acting, drawing a batch, the
-critics' values and gradients, the actor's gradient through them, Adam. `sac` and `td3` put their
-updates together from these.
+critics' values and gradients, the actor's gradient through them, Adam; and the engine's arrays that
+these read. `sac` and `td3` put their updates together from these.
 
 All parameters lie in one flat buffer: the actor's, then each critic's, then what an algorithm has
 of its own.
 """
 
+from typing import Any, ClassVar
+
 import numpy as np
 
+from tenfold.algorithms.actor_critic import ActorCriticAgent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
+from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import open_table
+from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import (
     ERROR,
     OWN_ITEMS,
@@ -18,21 +23,20 @@ from tenfold.engines.fused import (
     WEIGHT,
     WHOLE_SCHEDULE,
     draw_batch,
+    keys_of,
     network_inputs,
+    norm_arrays,
+    pack_params,
+    zeros,
 )
+from tenfold.engines.fused_engine import FusedActing, FusedRounds
 from tenfold.ops.adam import adam_numba, sum_of_squares
 from tenfold.ops.critics import critic_gradient, pick_columns
 from tenfold.ops.mlp import mlp_backward, mlp_by_input, mlp_forward, parameter_total
 
 # places in `keys`
 REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
-DRAWS = (
-    Purpose.REPLAY,
-    Purpose.ACTION,
-    Purpose.NOISE_ACT,
-    Purpose.POLICY,
-    Purpose.NEXT_POLICY,
-)
+DRAWS = Purpose.REPLAY, Purpose.ACTION, Purpose.NOISE_ACT, Purpose.POLICY, Purpose.NEXT_POLICY
 # rows of `items`, behind those of all algorithms
 Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(OWN_ITEMS, OWN_ITEMS + 5)
 # rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
@@ -63,23 +67,6 @@ def random_actions(stream, start, options, action):
             for d in range(action.shape[1]):
                 counter = start + i * action.shape[1] + d
                 action[i, d] = 2 * draw_uniform(stream, counter) - 1
-
-
-@kernel
-def draw_options(logits, stream, start, action):
-    """The option in whose share of the probabilities the uniform number falls."""
-    options = logits.shape[0]
-    for i in range(action.size):
-        most, total, below = -np.inf, 0.0, 0.0
-        for k in range(options):
-            most = max(most, np.float64(logits[k, i]))
-        for k in range(options):
-            total += np.exp(np.float64(logits[k, i]) - most)
-        limit, option = draw_uniform(stream, start + i) * total, 0
-        for k in range(options):
-            below += np.exp(np.float64(logits[k, i]) - most)
-            option += below <= limit
-        action[i] = min(option, options - 1)
 
 
 @kernel
@@ -134,8 +121,8 @@ def critic_values(flat, first, sizes, activation, x, layers, q):
     layer's outputs stay in `layers`."""
     size = parameter_total(sizes)
     for c in range(q.shape[0]):
-        own = flat[first + c * size : first + (c + 1) * size]
-        output = mlp_forward(own, sizes, activation, x, layers[c])
+        critic = flat[first + c * size : first + (c + 1) * size]
+        output = mlp_forward(critic, sizes, activation, x, layers[c])
         for b in range(q.shape[1]):
             q[c, b] = output[0, b]
 
@@ -161,9 +148,9 @@ def average(x):
 def step_of_adam(online, grad, mean, square, part, number, lr, eps):
     """Of the parameters of a part; returns the sum of their gradient's squares."""
     first, last = part
-    own = grad[first:last]
-    adam_numba(online[first:last], own, mean[first:last], square[first:last], number, lr, eps)
-    return sum_of_squares(own)
+    gradient = grad[first:last]
+    adam_numba(online[first:last], gradient, mean[first:last], square[first:last], number, lr, eps)
+    return sum_of_squares(gradient)
 
 
 @kernel
@@ -179,8 +166,8 @@ def learn_critics(table):
         a.items[ERROR, b] = 0
     for c in range(critics):
         part = part_of(a.actor_sizes, a.critic_sizes, c)
-        own, layers = a.online[part[0] : part[1]], a.critic_layers[c]
-        output = mlp_forward(own, a.critic_sizes, activation, a.inputs[NOW], layers)
+        critic, layers = a.online[part[0] : part[1]], a.critic_layers[c]
+        output = mlp_forward(critic, a.critic_sizes, activation, a.inputs[NOW], layers)
         by_output = a.delta[a.delta.size - output.size :].reshape(output.shape)
         for b in range(size):
             a.q[c, b] = output[a.options_taken[b], b]
@@ -192,7 +179,7 @@ def learn_critics(table):
                 by_output[k, b] = by_q[b] if a.options_taken[b] == k else np.float32(0)
         grad = a.grad[part[0] : part[1]]
         mlp_backward(
-            own, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.scratch_t, grad
+            critic, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.scratch_t, grad
         )
         squares += step_of_adam(
             a.online, a.grad, a.mean, a.square, part, a.updates_made[0], lr, a.adam_eps
@@ -220,16 +207,8 @@ def through_critic(table, c, which):
     dimensions = a.by_action.shape[0]
     # `scratch_t` is free between two backward passes
     by_input = a.scratch_t[: dimensions * count].reshape(dimensions, count)
-    mlp_by_input(
-        a.online[first:last],
-        a.critic_sizes,
-        a.activation,
-        a.inputs[NOW],
-        hidden,
-        delta,
-        features,
-        by_input,
-    )
+    critic, inputs = a.online[first:last], a.inputs[NOW]
+    mlp_by_input(critic, a.critic_sizes, a.activation, inputs, hidden, delta, features, by_input)
     for d in range(dimensions):
         for j in range(count):
             a.by_action[d, which[j]] = by_input[d, j]
@@ -241,15 +220,123 @@ def learn_actor(table, number):
     and its step of Adam; returns the sum of the gradient's squares."""
     a = open_table(table)
     part = part_of(a.actor_sizes, a.critic_sizes, -1)
-    mlp_backward(
-        a.online[: part[1]],
-        a.actor_sizes,
-        a.activation,
-        a.inputs[NOW, : a.actor_sizes[0]],
-        a.actor_layers[HIDDEN],
-        a.actor_layers[DELTA],
-        a.scratch_t,
-        a.grad[: part[1]],
-    )
+    actor, grad, inputs = a.online[: part[1]], a.grad[: part[1]], a.inputs[NOW, : a.actor_sizes[0]]
+    hidden, delta = a.actor_layers[HIDDEN], a.actor_layers[DELTA]
+    mlp_backward(actor, a.actor_sizes, a.activation, inputs, hidden, delta, a.scratch_t, grad)
     lr = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP])
     return step_of_adam(a.online, a.grad, a.mean, a.square, part, number, lr, a.adam_eps)
+
+
+# the engine
+
+
+def actor_critic_params(agent: ActorCriticAgent, **more: Any) -> dict[str, np.ndarray]:
+    """The settings as kernels read them."""
+    actions = agent.actions
+    if isinstance(actions, BoundedActions):
+        more["single"] = actions.space.dtype == np.float32
+    else:
+        more["first_option"] = actions.start
+    return pack_params(agent, **more)
+
+
+def acting_columns(agent: ActorCriticAgent, count: int) -> dict[str, np.ndarray]:
+    """What choosing actions reads but for the settings, and scratch for `count` environments."""
+    sizes, reals = np.array(agent.online.actor.sizes), agent.actions.reals
+    return {
+        "online": agent.online.flat.numpy(),
+        "actor_sizes": sizes,
+        "keys": keys_of(agent, *DRAWS),
+        "e_inputs": zeros(sizes[0], count),
+        "e_hidden": zeros(count * int(sizes[1:].sum())),
+        "e_noise": zeros(reals, count),
+        "e_drawn": zeros(reals, count),
+        "e_log_p": zeros(count),
+        **norm_arrays(agent),
+    }
+
+
+def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
+    """Parameters, and scratch for batches of `batch` items."""
+    online, reals = agent.online, agent.actions.reals
+    actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
+    critics, outputs = len(online.critics), int(critic[1:].sum())
+    assert critic[0] == actor[0] + reals
+    return {
+        "updates_made": agent.count,
+        "target": agent.target.flat.numpy(),
+        "grad": online.flat_grad.numpy(),
+        "mean": agent.mean.numpy(),
+        "square": agent.square.numpy(),
+        "critic_sizes": critic,
+        "inputs": zeros(2, critic[0], batch),
+        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
+        "critic_layers": zeros(critics, batch * outputs),  # of each critic
+        "delta": zeros(batch * outputs),  # of one critic's layers
+        "picked": zeros(batch * outputs),
+        "noise": zeros(2, reals, batch),
+        # actions of the current policy, or their values
+        "drawn": zeros(reals or int(actor[-1]), batch),
+        "by_action": zeros(reals, batch),
+        "q": zeros(critics, batch),
+        "items": np.ones((ITEMS, batch), np.float32),  # weights of uniform replay stay 1
+        "scratch_t": zeros(batch * int(max(actor.max(), critic.max()))),
+        "order": np.zeros(batch, np.int64),
+        "bounds": np.zeros(critics + 1, np.int64),
+        "options_taken": np.zeros(batch, np.int64),  # discrete actions
+    }
+
+
+def scaled_columns(agent: ActorCriticAgent, scaled: np.ndarray) -> dict[str, np.ndarray]:
+    """Where the next actions go as the environments take them, one of three kinds of numbers, and
+    their bounds."""
+    kinds = {"e_whole": np.int64, "e_single": np.float32, "e_double": np.float64}
+    rows = {name: np.zeros((0,) if name == "e_whole" else (0, 0), kinds[name]) for name in kinds}
+    name = next(name for name, kind in kinds.items() if scaled.dtype == kind)
+    rows[name] = scaled if name == "e_whole" else scaled.reshape(len(scaled), -1)
+    actions: Any = agent.actions
+    bounded = isinstance(actions, BoundedActions)
+    bounds = (actions.low, actions.high) if bounded else (np.zeros(0), np.zeros(0))
+    return rows | dict(zip(("action_low", "action_high"), bounds, strict=True))
+
+
+class FusedActorCritic(FusedRounds):
+    """What the fused engines of sac and td3 share."""
+
+    choose: ClassVar[Any]  # compiled: the exploring policy's actions
+
+    @classmethod
+    def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
+        if reason := why_not_fused(agent):
+            return reason
+        kind = agent.actions.space.dtype if isinstance(agent.actions, BoundedActions) else None
+        known = kind is None or kind in (np.float32, np.float64)
+        return "" if known else f"the environment takes actions of {kind}"
+
+    @classmethod
+    def params(cls, agent: Any) -> dict[str, np.ndarray]:
+        """The settings as kernels read them."""
+        raise NotImplementedError
+
+    def env_actions(self) -> np.ndarray:
+        actions, count = self.agent.actions, self.envs.num_envs
+        if isinstance(actions, BoundedActions):
+            return np.zeros((count, *actions.space.shape), actions.space.dtype)
+        return super().env_actions()
+
+    def columns(self) -> tuple[dict[str, np.ndarray], ...]:
+        agent = self.agent
+        return (
+            acting_columns(agent, self.envs.num_envs),
+            batch_columns(agent, len(self.replay.draw)),
+            scaled_columns(agent, self.scaled),
+            self.params(agent),
+        )
+
+    @classmethod
+    def acting(cls, agent: ActorCriticAgent, lanes: int, options: int = 0) -> FusedActing:
+        """`explore` of an agent as one compiled call."""
+        reals = agent.actions.reals
+        action = np.zeros((lanes, reals), np.float32) if reals else np.zeros(lanes, np.int64)
+        columns = acting_columns(agent, lanes), cls.params(agent)
+        return FusedActing(cls.choose, columns, action)

@@ -287,16 +287,16 @@ def update(table, memory):
 
 
 @kernel
-def dqn_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def dqn_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
 def dqn_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
-    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), dqn_round, WHOLE, most, given)
+    arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), dqn_round, WHOLE, most, arguments)
 
 
 # the engine

@@ -34,18 +34,18 @@ class GradientShape(NamedTuple):
     size: int  # numbers of a frame
     frames: int
     scale: float
-    apart: int  # numbers between two agents' parameters
+    stride: int  # numbers between two agents' parameters
 
 
 @gpu_kernel
-def seen_at(table, places, item, there, S: tl.constexpr):
+def seen_at(table, places, item, valid, S: tl.constexpr):
     """What the network sees of items whose frames lie at `places`."""
     column = tl.arange(0, S.net.pads[0])[None, :]
-    mask = there[:, None] & (column < S.size * S.frames)
+    mask = valid[:, None] & (column < S.size * S.frames)
     at = item[:, None] * S.frames + column // S.size
     row = tl.load(places + at, mask=mask, other=0)
-    found = tl.load(table + row * S.size + column % S.size, mask=mask, other=0)
-    return found.to(tl.float32) * S.scale
+    numbers = tl.load(table + row * S.size + column % S.size, mask=mask, other=0)
+    return numbers.to(tl.float32) * S.scale
 
 
 @gpu_kernel
@@ -60,7 +60,7 @@ def gradient_kernel(
     target,
     partial,
     errors,
-    told,
+    metrics,
     S: tl.constexpr,
     ROWS: tl.constexpr,
 ):
@@ -68,34 +68,34 @@ def gradient_kernel(
     V: tl.constexpr = S.outputs
     part, member = tl.program_id(0), tl.program_id(1).to(tl.int64)
     item = part * ROWS + tl.arange(0, ROWS)
-    there = item < S.batch
-    own = member * S.batch + item
+    valid = item < S.batch
+    row = member * S.batch + item
     first = places + member * 2 * S.batch * S.frames
-    next_obs = seen_at(table, first + S.batch * S.frames, item, there, S)
-    layers = network.load(online + member * S.apart, N)
-    next_values = td.values(network.load(target + member * S.apart, N), next_obs, S)
+    next_obs = seen_at(table, first + S.batch * S.frames, item, valid, S)
+    layers = network.load(online + member * S.stride, N)
+    next_values = td.values(network.load(target + member * S.stride, N), next_obs, S)
     chooser = next_values
     if S.outputs.double:
         chooser = td.values(layers, next_obs, S)
-    outputs = network.forward(layers, seen_at(table, first, item, there, S), N)
+    outputs = network.forward(layers, seen_at(table, first, item, valid, S), N)
     delta, error, loss, q = td.gradient(
         td.joined(outputs[N.layers], S),
         next_values,
         chooser,
-        tl.load(action + own, mask=there, other=0).to(tl.int32),
-        tl.load(reward + own, mask=there, other=0.0),
-        tl.load(discount + own, mask=there, other=0.0),
-        tl.load(weight + own, mask=there, other=0.0),
+        tl.load(action + row, mask=valid, other=0).to(tl.int32),
+        tl.load(reward + row, mask=valid, other=0.0),
+        tl.load(discount + row, mask=valid, other=0.0),
+        tl.load(weight + row, mask=valid, other=0.0),
         S.batch,
         V,
     )
     grads = network.backward(layers, outputs, td.parted(delta, S), N)
     program = member * tl.num_programs(0) + part
     network.store(partial + program * N.parameters, grads, N)
-    tl.store(errors + own, error, mask=there)
-    tl.store(told + program * 3, tl.sum(loss, 0))
-    tl.store(told + program * 3 + 1, tl.sum(q, 0))
-    tl.store(told + program * 3 + 2, tl.sum(tl.abs(error), 0))
+    tl.store(errors + row, error, mask=valid)
+    tl.store(metrics + program * 3, tl.sum(loss, 0))
+    tl.store(metrics + program * 3 + 1, tl.sum(q, 0))
+    tl.store(metrics + program * 3 + 2, tl.sum(tl.abs(error), 0))
 
 
 def why_not(agent: Any) -> str:
@@ -149,7 +149,8 @@ def batch_gradient(
     of items at places in `table`."""
     programs, flat = triton.cdiv(shape.batch, ROWS), agent.online.flat
     partial = flat.new_empty(agent.members, programs, shape.net.parameters)
-    errors, told = flat.new_empty(sent["action"].shape), flat.new_empty(agent.members * programs, 3)
+    errors = flat.new_empty(sent["action"].shape)
+    metrics = flat.new_empty(agent.members * programs, 3)
     gradient_kernel[(programs, agent.members)](
         table,
         *(sent[name] for name in ("places", "action", "reward", "discount", "weight")),
@@ -157,12 +158,12 @@ def batch_gradient(
         agent.target.flat,
         partial,
         errors,
-        told,
+        metrics,
         S=shape,
         ROWS=ROWS,
         num_warps=4,
     )
-    return partial, errors, told
+    return partial, errors, metrics
 
 
 # the pair
@@ -212,8 +213,8 @@ def gradient_reference(options: dict[str, Any], seed: int) -> tuple[torch.Tensor
     rows = {"obs": obs.view(size, -1), "next_obs": next_obs.view(size, -1)}
     loss, errors, q = agent.loss(sent | rows, None, None, size)
     loss.backward()
-    told = torch.stack([loss.detach(), size * q, errors.abs().sum()])
-    return agent.online.flat_grad, errors, told
+    metrics = torch.stack([loss.detach(), size * q, errors.abs().sum()])
+    return agent.online.flat_grad, errors, metrics
 
 
 @pair(
@@ -227,5 +228,5 @@ def gradient_reference(options: dict[str, Any], seed: int) -> tuple[torch.Tensor
 def gradient_outcome(options: dict[str, Any], seed: int) -> tuple[torch.Tensor, ...]:
     agent, table, sent = example_batch(options, seed)
     shape = shape_of(agent, len(sent["action"]), "fp32")
-    partial, errors, told = batch_gradient(agent, table, sent, shape)
-    return partial[0].sum(0), errors, told.sum(0)
+    partial, errors, metrics = batch_gradient(agent, table, sent, shape)
+    return partial[0].sum(0), errors, metrics.sum(0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.algorithms.dqn_team import Apart
+from tenfold.algorithms.dqn_team import SequentialAgents
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions
@@ -98,7 +98,7 @@ def with_memory(kind: type[OffPolicyEngine], options: dict[str, Any], seed: int)
     return kind(agent, replay, envs)
 
 
-def updated_actions(engine: OffPolicyEngine | Apart, rounds: int) -> np.ndarray:
+def updated_actions(engine: OffPolicyEngine | SequentialAgents, rounds: int) -> np.ndarray:
     """Three updates, then the actions of some rounds."""
     engine.update(3, 50, Clock())
     return np.array([engine.explore(50, number).copy() for number in range(rounds)])

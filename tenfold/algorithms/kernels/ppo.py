@@ -35,8 +35,7 @@ FINISH = 8  # a stage of a round, besides those of `engines.fused`
 PLAYING = np.int64(STORE | ACT)
 # in `counter`, behind those of `engines.fused`: the minibatches that are due
 FIRST, LAST, COUNTS = 3, 4, 5
-# rows of `columns`, behind which an action's numbers come
-LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)
+LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)  # of `columns`, before real actions
 COINS, NORMALS, SHUFFLES = range(3)  # in `keys`
 
 
@@ -221,8 +220,7 @@ def first_empty(mask, sizes):
 
 @kernel
 def store_transition(table):
-    """Stores the step just made in the rollout's current row; returns whether a time limit cut an
-    episode."""
+    """Stores the step in the rollout's current row; returns whether a time limit cut an episode."""
     a = open_table(table)
     step = a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped
     rollout = a.r_reward, a.r_discount, a.r_boundary, a.r_weight

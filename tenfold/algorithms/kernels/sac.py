@@ -19,12 +19,13 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
+    FusedActorCritic,
     Y,
     acting_output,
+    actor_critic_params,
     average,
     critic_values,
     draw_items,
-    draw_options,
     learn_actor,
     learn_critics,
     put_actions,
@@ -34,10 +35,10 @@ from tenfold.algorithms.kernels.actor_critic import (
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
 from tenfold.algorithms.sac import SACAgent
-from tenfold.algorithms.sac_settings import Auto
+from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.core.kernels import kernel, schedule_at
+from tenfold.core.random import draw_uniform
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
     DISCOUNT,
@@ -102,8 +103,8 @@ def least_values(flat, first, sizes, activation, x, layers, least):
     """min_c Q_c of every action [A, B]."""
     size = parameter_total(sizes)
     for c in range(layers.shape[0]):
-        own = flat[first + c * size : first + (c + 1) * size]
-        q = mlp_forward(own, sizes, activation, x, layers[c])
+        critic = flat[first + c * size : first + (c + 1) * size]
+        q = mlp_forward(critic, sizes, activation, x, layers[c])
         for k in range(q.shape[0]):
             for b in range(q.shape[1]):
                 least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]
@@ -165,6 +166,23 @@ def update(table, memory):
 
 
 @kernel
+def draw_options(logits, stream, start, action):
+    """The option in whose share of the probabilities the uniform number falls."""
+    options = logits.shape[0]
+    for i in range(action.size):
+        most, total, below = -np.inf, 0.0, 0.0
+        for k in range(options):
+            most = max(most, np.float64(logits[k, i]))
+        for k in range(options):
+            total += np.exp(np.float64(logits[k, i]) - most)
+        limit, option = draw_uniform(stream, start + i) * total, 0
+        for k in range(options):
+            below += np.exp(np.float64(logits[k, i]) - most)
+            option += below <= limit
+        action[i] = min(option, options - 1)
+
+
+@kernel
 def choose_actions(table, action, obs):
     """The exploring policy's actions for the current observations."""
     a = open_table(table)
@@ -191,16 +209,16 @@ def act(table, acting):
 
 
 @kernel
-def sac_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def sac_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
 def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
-    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, given)
+    arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, arguments)
 
 
 class FusedSAC(FusedActorCritic, OffPolicyEngine):

@@ -10,9 +10,8 @@ import numpy as np
 from tenfold.algorithms.kernels.sac import FusedSAC
 from tenfold.algorithms.kernels.td3 import FusedTD3
 from tenfold.algorithms.sac import SACAgent
-from tenfold.algorithms.sac_settings import SAC
+from tenfold.algorithms.sac_td3_settings import SAC, TD3
 from tenfold.algorithms.td3 import TD3Agent
-from tenfold.algorithms.td3_settings import TD3
 from tenfold.core.layout import observation_layout
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, bounded_actions
@@ -87,8 +86,8 @@ def outcome(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> tuple[
     engine = filled_engine(kind, agent, config, case, seed)
     engine.update(7, 50, Clock())
     actions = [engine.explore(50 * late, rounds).copy() for rounds in range(5) for late in (0, 1)]
-    replay, told = engine.replay, engine.statistics()
-    numbers = np.array(list(told.values()))
+    replay, metrics = engine.replay, engine.statistics()
+    numbers = np.array(list(metrics.values()))
     block = engine.agent.block.numpy()
     return block, replay.batch.row, replay.tree, replay.count, numbers, np.array(actions)
 

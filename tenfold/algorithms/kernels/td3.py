@@ -13,8 +13,10 @@ from tenfold.algorithms.kernels.actor_critic import (
     NEXT_POLICY,
     NOW,
     RANDOM,
+    FusedActorCritic,
     Y,
     acting_output,
+    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -26,7 +28,6 @@ from tenfold.algorithms.kernels.actor_critic import (
     scale_actions,
     through_critic,
 )
-from tenfold.algorithms.kernels.actor_critic_fused import FusedActorCritic, actor_critic_params
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
@@ -154,16 +155,16 @@ def act(table, acting):
 
 
 @kernel
-def td3_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+def td3_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
 
 
 @kernel
 def td3_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
-    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), td3_round, WHOLE, most, given)
+    arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), td3_round, WHOLE, most, arguments)
 
 
 class FusedTD3(FusedActorCritic, OffPolicyEngine):

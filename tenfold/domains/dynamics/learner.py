@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.bare_learner import BareLearner
+from tenfold.algorithms.learner import BareLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.masks import refuse_unread

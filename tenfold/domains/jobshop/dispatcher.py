@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.agent import FlatAgent, mask_rows, refuse_empty, refuse_state
-from tenfold.algorithms.bare_learner import BareLearner
+from tenfold.algorithms.learner import BareLearner
 from tenfold.config.options import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.masks import FROM_OBSERVATION

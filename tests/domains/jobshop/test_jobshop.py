@@ -581,7 +581,7 @@ def test_gantt_charts() -> None:
 
 
 def test_a_learning_phase_with_absent_choices_is_the_same_fused_and_plain() -> None:
-    from tenfold.algorithms.ppo_fused import fused_phase, plain_phase
+    from tenfold.algorithms.ppo_cpu import fused_phase, plain_phase
 
     options = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
     name = "tenfold/JobShop-v0(instance=ft06)"

@@ -1,5 +1,8 @@
-"""Q-learning whose updates are CUDA graphs: rows are drawn on the host by the plain engine's draws,
-their observations are found on the GPU, and up to eight updates are one launch. Acting is one too.
+"""Q-learning's engines for a GPU. `GraphDQN` records updates as CUDA graphs: rows are drawn on the
+host by the plain engine's draws, their observations are found on the GPU, and up to eight updates
+are one launch; acting is one too. `ResidentDQN` runs whole rounds inside one Triton launch, the
+environments on the GPU as well; it works on a copy of what the run holds on the host, which comes
+back before anything is saved (`dqn_resident_seeds`).
 """
 
 from functools import cached_property
@@ -9,9 +12,12 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.kernels.dqn import why_not_compiled
+from tenfold.config.run import Run
 from tenfold.core.random import Purpose, fill_normal
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.engines.replay_graph import COLUMNS, ReplayGraph
+from tenfold.engines.together import TogetherEngine, why_not_resident
 from tenfold.memory.replay import Replay
 from tenfold.memory.staging import StagingBuffer
 
@@ -53,9 +59,9 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
     def record(self) -> None:
         """Updates of a round, and acting."""
         self.record_updates()
-        if self.agent.frames == 1 or self.seen is not None:
+        if self.agent.frames == 1 or self.stacked_obs is not None:
             noisy = bool(self.agent.online.noise_size)
-            acting = self.act_on_device(self.looked_at, noisy)
+            acting = self.act_on_device(self.acted_on, noisy)
             self.record_all(("act", noisy), self.acting[0], acting)
 
     def record_update(self, k: int) -> None:
@@ -125,7 +131,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        return self.agent.explore(self.looked_at, step, rounds, self.envs.mask, self.values)
+        return self.agent.explore(self.acted_on, step, rounds, self.envs.mask, self.values)
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None) -> np.ndarray:
         """Mean action values by one launch."""
@@ -156,3 +162,29 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
             values.copy_(means, non_blocking=True)
 
         return work
+
+
+class ResidentDQN(TogetherEngine, OffPolicyEngine):
+    """Runs all rounds by launches of many."""
+
+    seeds_home = "tenfold.algorithms.kernels.dqn_resident_seeds:ResidentSeeds"
+    memory = "replay"
+
+    @classmethod
+    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
+        if obstacle := why_not_compiled(agent):
+            return obstacle
+        if agent.norm:
+            return "observations are normalised, which is done on the CPU"
+        if agent.config.categorical:
+            return "the distribution is categorical"
+        if agent.online.noise_size:
+            return "the layers are noisy"
+        if agent.masked:
+            return "actions are masked"
+        return why_not_resident(agent, run, agent.online.sizes[-1])
+
+    def prepare(self, run: Run) -> None:
+        super().prepare(run)
+        self.precision = run.precision
+        self.description = f"whole rounds in one launch on the GPU, products in {run.precision}"

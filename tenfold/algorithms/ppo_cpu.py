@@ -1,5 +1,6 @@
-"""The fused engine of PPO: storing a step and choosing the next action is ONE compiled call, and so
-are all epochs of minibatches of a learning phase (`engines.fused`, `algorithms.kernels.ppo`)."""
+"""PPO's engines for the CPU. `FusedPPO`: storing a step and choosing the next action is ONE
+compiled call, and so are all epochs of minibatches of a learning phase (`engines.fused`,
+`algorithms.kernels.ppo`). `CompiledPPO`: an update is one graph through torch.compile."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.kernels.ppo import (
     COLUMNS,
     COUNTS,
@@ -26,11 +28,13 @@ from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
+from tenfold.core.protocols import RoundDriver
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
 from tenfold.engines.choose import why_not_fused
+from tenfold.engines.compiled import Compiled
 from tenfold.engines.fused import (
     ACT,
     DUE,
@@ -46,6 +50,7 @@ from tenfold.engines.fused import (
     step_arrays,
     zeros,
 )
+from tenfold.engines.fused_engine import run_rounds
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
@@ -95,7 +100,8 @@ class FusedPPO(PlainPPO):
     """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the
     plain engine keeps them, so a run can change engines at any round."""
 
-    words, whole_rounds = "a learning phase in one compiled call", True
+    description = "a learning phase in one compiled call"
+    rounds_by: RoundDriver = "engine"
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
@@ -180,6 +186,8 @@ class FusedPPO(PlainPPO):
         target_kl = self.agent.config.target_kl or np.inf
         return within or bool(self.table.arrays["epoch_kl"][0] <= target_kl)
 
+    run_rounds = run_rounds
+
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
         """Rounds from these counts until an episode ends, `most` or a moment; returns the
         counts after them."""
@@ -211,6 +219,21 @@ class FusedPPO(PlainPPO):
     def load_state(self, state: Any) -> None:
         super().load_state(state)
         self.has_actions = False
+
+
+class CompiledPPO(Compiled, PlainPPO):
+    """As the plain engine, but gradient and step are one compiled call."""
+
+    def unchecked_agent(self) -> Any:
+        return self.agent.unchecked()
+
+    def examples(self) -> Iterator[Tensors]:
+        """A minibatch of zeros of each size; there may be two."""
+        self.rollout.weight[:] = 1
+        sizes = {self.bounds[p + 1] - self.bounds[p]: p for p in range(self.rollout.minibatches)}
+        for part in sorted(sizes.values()):
+            yield self.minibatch(part)
+        self.rollout.weight[:] = 0
 
 
 # the pair: a rollout that the plain engine filled, a learning phase, the next actions

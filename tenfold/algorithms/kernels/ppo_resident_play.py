@@ -3,7 +3,7 @@ in registers, and writes the rows of the rollout; and evaluations."""
 
 import triton.language as tl
 
-from tenfold.algorithms.kernels.resident_ppo_arrays import (
+from tenfold.algorithms.kernels.ppo_resident_arrays import (
     COINS,
     GAMMA,
     NORM_CLIP,

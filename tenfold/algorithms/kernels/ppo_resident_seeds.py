@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.kernels import resident_ppo_arrays as r
-from tenfold.algorithms.kernels import resident_ppo_learn as learning
-from tenfold.algorithms.kernels import resident_ppo_play as acting
-from tenfold.algorithms.kernels.resident_ppo_arrays import PPOArrays, PPOShape
+from tenfold.algorithms.kernels import ppo_resident_arrays as r
+from tenfold.algorithms.kernels import ppo_resident_learn as learning
+from tenfold.algorithms.kernels import ppo_resident_play as acting
+from tenfold.algorithms.kernels.ppo_resident_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.ppo import PPOAgent
-from tenfold.algorithms.ppo_fused import DRAWS
+from tenfold.algorithms.ppo_cpu import DRAWS
 from tenfold.core.kernels import as_numbers
 from tenfold.core.system import capturing
 from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed

@@ -8,7 +8,7 @@ Grids have the seeds as their last side. Numbers of a phase that change between 
 
 import triton.language as tl
 
-from tenfold.algorithms.kernels.resident_ppo_arrays import (
+from tenfold.algorithms.kernels.ppo_resident_arrays import (
     ADAM_EPS,
     CLIP,
     CLIP_NORM,
