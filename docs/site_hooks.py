@@ -7,14 +7,18 @@ MkDocs calls `on_files` and `on_page_markdown`; links and blank lines are as Git
 import json
 import re
 from pathlib import Path
-from posixpath import normpath
+from posixpath import dirname, normpath
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-# pages of the repository's root, and what they are called here
-OWN = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+# pages outside of docs/, and what they are called here
+OWN = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "bench/README.md": "measurements.md",
+}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 KINDS = {".py": "python", ".yml": "yaml", ".toml": "toml", ".txt": "text"}
 
@@ -42,16 +46,13 @@ def relinked(text: str, page: str, base: str = "docs") -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     for name, here in OWN.items():
-        text = relinked((ROOT / name).read_text(), here, base=".")
+        text = relinked((ROOT / name).read_text(), here, base=dirname(name) or ".")
         files.append(File.generated(config, here, content=text))
     sources = set()
     for file in list(files.documentation_pages()):
-        base = "." if file.src_uri in OWN.values() else "docs"
-        text = (
-            (ROOT / next(k for k, v in OWN.items() if v == file.src_uri)).read_text()
-            if base == "."
-            else file.content_string
-        )
+        name = next((name for name, here in OWN.items() if here == file.src_uri), "")
+        base = dirname(name) or "." if name else "docs"
+        text = (ROOT / name).read_text() if name else file.content_string
         for _, link, _, _ in LINK.findall(text):
             path = None if "://" in link else normpath(f"{base}/{link}")
             if path and place(path).startswith("source/") and (ROOT / path).is_file():

@@ -77,15 +77,15 @@ def seed_generator(seed, g):
                 value, constant = hashed(pool[source], constant, HASH_A_STEP)
                 pool[target] = mixed(pool[target], value)
     # the state and the increment of PCG64, four words of two halves each, the low one first
-    words, constant = np.zeros(4, np.uint64), HASH_B
+    state_words, constant = np.zeros(4, np.uint64), HASH_B
     for i in range(8):
         value, constant = hashed(pool[i % POOL], constant, HASH_B_STEP)
-        words[i // 2] |= value << (U32 if i % 2 else np.uint64(0))
+        state_words[i // 2] |= value << (U32 if i % 2 else np.uint64(0))
     g[0] = g[1] = 0
-    g[2], g[3] = (words[2] << U1) | (words[3] >> U63), (words[3] << U1) | U1
+    g[2], g[3] = (state_words[2] << U1) | (state_words[3] >> U63), (state_words[3] << U1) | U1
     advance_state(g)
-    low = g[1] + words[1]
-    g[0], g[1] = g[0] + words[0] + np.uint64(low < g[1]), low
+    low = g[1] + state_words[1]
+    g[0], g[1] = g[0] + state_words[0] + np.uint64(low < g[1]), low
     advance_state(g)
 
 

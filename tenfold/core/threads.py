@@ -55,20 +55,20 @@ def do_indices(team):
 @kernel(nogil=True)
 def serve(team):
     """The life of a thread: its share of all work, until STOP."""
-    seen = load(team + NUMBER)
+    last_number = load(team + NUMBER)
     while load(team + STOP) == 0:
         spins = 0
-        while load(team + NUMBER) == seen and spins < SPINS:
+        while load(team + NUMBER) == last_number and spins < SPINS:
             pause()
             spins += 1
-        if load(team + NUMBER) == seen:
+        if load(team + NUMBER) == last_number:
             mutex_lock(team + LOCK)
             add(team + ASLEEP, 1)
-            while load(team + NUMBER) == seen:
+            while load(team + NUMBER) == last_number:
                 cond_wait(team + CONDITION, team + LOCK)
             add(team + ASLEEP, -1)
             mutex_unlock(team + LOCK)
-        seen = load(team + NUMBER)
+        last_number = load(team + NUMBER)
         do_indices(team)
 
 

@@ -10,6 +10,7 @@ stays as in the plain engine.
 
 import shutil
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -32,6 +33,14 @@ def why_not_traced(agent: Any) -> str:
     if agent.layout.graph:
         return "every batch of graphs has another number of nodes, and would be compiled anew"
     return why_not_memory(agent)
+
+
+def compiled(update: FunctionType) -> Callable[..., Any]:
+    """`update` through torch.compile. Its code is a copy: what torch.compile keeps is kept by code,
+    and of one code no more than eight times, however many engines a process has."""
+    parts = update.__code__.replace(), update.__globals__, update.__name__
+    own = FunctionType(*parts, update.__defaults__, update.__closure__)
+    return torch.compile(own, fullgraph=True, dynamic=False)
 
 
 class Losses(nn.Module):
@@ -149,8 +158,7 @@ class CompiledOffPolicy(OffPolicyEngine):
     def __init__(self, *rest: Any) -> None:
         super().__init__(*rest)
         self.traced = {
-            due: torch.compile(self.pure_update(due), fullgraph=True, dynamic=False)
-            for due in {True, self.agent.delay == 1}
+            due: compiled(self.pure_update(due)) for due in {True, self.agent.delay == 1}
         }
 
     def pure_update(self, policy_due: bool) -> Callable[..., Any]:
@@ -212,7 +220,7 @@ class Compiled:
             ((_, statistics),), norm = optimiser.descend(unchecked.loss, [(batch,)])
             return optimiser.buffers, norm, statistics
 
-        self.step = torch.compile(step, fullgraph=True, dynamic=False)
+        self.step = compiled(step)
 
     @classmethod
     def why_not(cls, agent: Any, run: Any = None) -> str:

@@ -17,9 +17,10 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import checkpoint_steps
-from tenfold.runs.file_schema import POOLED, SWEEP, SWEPT, is_number, misfit, read_json
+from tenfold.runs.file_schema import NOTE, POOLED, SWEEP, SWEPT, is_number, misfit, read_json
 from tenfold.runs.folder import (
     SWEEP_KIND,
+    RunFolder,
     is_run,
     is_seeds,
     is_sweep,
@@ -35,6 +36,7 @@ from tenfold.runs.storage import (
     FolderLock,
     Target,
     install,
+    read_note,
     replace_file,
     resolve_latest,
     write_json,
@@ -263,10 +265,16 @@ def require_run(path: Path) -> None:
 
 
 def require_metrics(folder: SeedsFolder, until: int) -> None:
-    """Refuses runs that have lost evaluations before a step."""
+    """Refuses runs that have lost evaluations before a step. One that was stopped in its last
+    evaluation has lost none: its checkpoint says that it is still to come."""
     for path in folder.members:
-        whole = len(outcomes_of(path)) >= until // folder.run.eval_every
-        if not whole and (steps := checkpoint_steps(path)) and steps[-1] >= until:
+        missing = until // folder.run.eval_every - len(outcomes_of(path))
+        steps = checkpoint_steps(path)
+        if missing <= 0 or not steps or steps[-1] < until:
+            continue
+        checkpoint = RunFolder(path).checkpoints / f"step-{steps[-1]:012d}.safetensors"
+        note = read_note(checkpoint, NOTE)
+        if missing > note["owes_evaluation"]:
             raise UserError(f"{path / 'metrics.jsonl'} has lost evaluations: {trained_anew(path)}.")
 
 

@@ -61,7 +61,7 @@ AGENTS = {
     "dqn": "--steps 400 --eval-every 200 --agent.learning-starts 200 --agent.capacity 2k",
     "ppo": "--steps 256 --eval-every 128 --agent.horizon 16 --agent.minibatches 2 --num-envs 2",
     **dict.fromkeys(
-        ("sac", "td3"),
+        ("sac", "td3", "ddpg:DDPG"),
         "--steps 400 --eval-every 200 --agent.learning-starts 200 --agent.capacity 2k "
         "--agent.batch-size 16",
     ),

@@ -34,7 +34,7 @@ def places(nav: list | dict | str) -> list[str]:
 
 
 def test_every_page_has_one_place_in_the_site() -> None:
-    generated = ["contributing.md", "changelog.md"]
+    generated = ["contributing.md", "changelog.md", "measurements.md"]
     pages = [page.name for page in DOCS.glob("*.md")]
     assert sorted(places(SETTINGS["nav"])) == sorted(pages + generated)
 

@@ -1,7 +1,9 @@
 """The compiled engine in lockstep with the plain one, where the fused engine cannot go:
 convolutions and noisy layers."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
-from tenfold.engines.compiled import CompiledOffPolicy
+from tenfold.engines.compiled import CompiledOffPolicy, compiled
 from tenfold.training.learners import make_learner
 
 # torch.compile itself uses what PyTorch has deprecated
@@ -122,3 +124,19 @@ def test_without_a_compiler_it_is_refused_with_a_sentence(monkeypatch: pytest.Mo
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ConfigError, match=r"C\+\+ compiler"):
         OffPolicyLearner(Run.of({"engine": "compiled"}))
+
+
+def test_a_process_may_have_any_number_of_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one function's code torch.compile keeps eight forms."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+
+    def engine(number: int) -> Callable[..., Any]:
+        layer = torch.nn.Linear(2, 2)
+
+        def update(x: torch.Tensor) -> torch.Tensor:
+            return layer(x) * 0 + number
+
+        return compiled(update)  # type: ignore[arg-type]
+
+    for number in range(10):
+        assert (engine(number)(torch.ones(1, 2)) == number).all()

@@ -21,8 +21,10 @@ from tenfold.core.errors import UserError
 from tenfold.runs.metrics import outcome
 from tenfold.runs.report import trials_table, write_sweep_report
 from tenfold.runs.reporter import parallel_coordinates, score_text
+from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import pooled
-from tenfold.runs.sweep_folder import SweepFolder, SweepPlan
+from tenfold.runs.storage import read_arrays, write_arrays
+from tenfold.runs.sweep_folder import SweepFolder, SweepPlan, require_metrics
 from tenfold.training import study as study_module
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
@@ -431,6 +433,24 @@ def test_a_trial_that_was_damaged_is_neither_replaced_nor_failed(
     file.write_text(text)
     Trials(folder, again, wanted, Display("", 0, 0, quiet=True))
     assert [trial.state.name for trial in again.trials] == ["COMPLETE"]
+
+
+def test_a_run_stopped_in_its_last_evaluation_has_lost_none(
+    trained_once: Path, tmp_path: Path
+) -> None:
+    """Its checkpoint says that the evaluation is still to come."""
+    folder = SweepFolder.open(Path(shutil.copytree(trained_once, tmp_path / "s")))
+    seeds = SeedsFolder.open(folder.path / "trial-0")
+    (member,), until = seeds.members, folder.run.steps
+    rows = (member / "metrics.jsonl").read_text().splitlines(keepends=True)
+    last = max(i for i, row in enumerate(rows) if json.loads(row)["kind"] == "eval")
+    (member / "metrics.jsonl").write_text("".join(rows[:last]))
+    with pytest.raises(UserError, match="has lost evaluations"):
+        require_metrics(seeds, until)
+    checkpoint = member / "checkpoints" / f"step-{until:012d}.safetensors"
+    arrays, note = read_arrays(checkpoint)
+    write_arrays(checkpoint, arrays, note | {"owes_evaluation": True})
+    require_metrics(seeds, until)
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,7 @@ def first_empty(mask, sizes):
 
 @kernel
 def store_transition(table):
-    """Stores the step just made in the rollout's current row; returns whether a time limit cut an
-    episode."""
+    """Stores the step in the rollout's current row; returns whether a time limit cut an episode."""
     a = open_table(table)
     step = a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped
     rollout = a.r_reward, a.r_discount, a.r_boundary, a.r_weight

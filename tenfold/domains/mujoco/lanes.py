@@ -76,7 +76,7 @@ def begin_episode(a, i):
 def take_step(a, i, action):
     """A step of lane i, whose next one it is; whether all of its numbers are finite."""
     for j in range(len(action)):
-        a.taken[i, a.length[i], j] = action[j]
+        a.taken_actions[i, a.length[i], j] = action[j]
     a.length[i] += 1
     a.reward[i], a.terminated[i] = advance(a, a.rows[i], action)
     a.ret[i] += a.reward[i]
@@ -113,7 +113,7 @@ def lane_functions() -> dict[str, Any]:
         steps = a.length[i]
         begin_episode(a, i)
         for t in range(steps):
-            take_step(a, i, a.taken[i, t])
+            take_step(a, i, a.taken_actions[i, t])
 
     return {"reset": reset_lane, "step": step_lane, "repeat": repeat_lane}
 
@@ -218,7 +218,7 @@ class MujocoEnvironments(Environments):
         self.action = np.zeros((num_envs, numbers["controls"]), np.float32)
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.taken = np.zeros((num_envs, limit, numbers["controls"]), np.float32)
+        self.taken_actions = np.zeros((num_envs, limit, numbers["controls"]), np.float32)
         self.finite = np.ones(num_envs, np.bool_)
         arrays = {
             "rows": rows,
@@ -272,14 +272,14 @@ class MujocoEnvironments(Environments):
             raise self.not_finite(-1 - ended)
 
     def state(self) -> dict[str, np.ndarray]:
-        return replayable(self, self.taken)
+        return replayable(self, self.taken_actions)
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. Returns False where the observations differ."""
         self.episode[:], self.length[:] = state["episode"], state["length"]
         for i, (actions, length) in enumerate(zip(state["actions"], self.length, strict=True)):
             require_possible(actions[:length], self.action_space, self.location(i))
-            self.taken[i, :length] = actions[:length]
+            self.taken_actions[i, :length] = actions[:length]
         self.for_all("repeat")
         return bool(np.array_equal(self.obs, state["obs"]))
 
@@ -305,8 +305,9 @@ def play_task(envs: Environments, scale: float, steps: int) -> tuple[np.ndarray,
         action = rng.uniform(space.low, space.high, (envs.num_envs, *space.shape)) * scale
         envs.step(action.astype(np.float32))
         ended = (envs.terminated | envs.truncated)[:, None]
-        parts = envs.obs, np.where(ended, envs.final_obs, 0), envs.terminated, envs.truncated
-        rows.append((*(part.copy() for part in parts), envs.reward.copy()))
+        final_obs = np.where(ended, envs.final_obs, 0)
+        arrays = envs.obs, final_obs, envs.reward, envs.terminated, envs.truncated
+        rows.append(tuple(array.copy() for array in arrays))
     envs.close()
     return tuple(np.stack(column) for column in zip(*rows, strict=True))
 

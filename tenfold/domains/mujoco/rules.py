@@ -42,7 +42,7 @@ FIELDS: Fields = (
     ("rows", "int64", 2),
     ("streams", "uint64", 1),
     ("action", "float32", 2),
-    ("taken", "float32", 3),  # actions of the current episodes
+    ("taken_actions", "float32", 3),  # actions of the current episodes
     ("obs", "float32", 2),
     ("final_obs", "float32", 2),
     ("reward", "float64", 1),

@@ -33,11 +33,7 @@ from tenfold.integrations.rllib.distribution import (
     sizes_of,
 )
 from tenfold.nets.layers import FlatModule
-from tenfold.ops.advantages import (
-    counterfactual_advantages,
-    counterfactual_baselines,
-    counterfactual_values,
-)
+from tenfold.ops import advantages
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
 
@@ -315,17 +311,17 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         """
         critic, features, hidden = self.first_of_critic(batch)
         columns = critic[0].weight[:, features.shape[-1] :]  # type: ignore[index, union-attr]
-        values = counterfactual_values(
+        values = advantages.counterfactual_values(
             self.heads, hidden, columns, batch[Columns.ACTIONS].long(), self.rest_of_critic, learns
         )
-        return counterfactual_baselines(
+        return advantages.counterfactual_baselines(
             self.heads, self.net.policy(features), values, self.mask(batch)
         )
 
     @torch.no_grad()
     def advantages(self, batch: Batch, learns: torch.Tensor | None = None) -> torch.Tensor:
         """Aᵢ = Q(s, a) − bᵢ, (..., heads), without gradient."""
-        return counterfactual_advantages(
+        return advantages.counterfactual_advantages(
             self.q_values(batch), self.baselines(batch, learns), learns
         )
 
