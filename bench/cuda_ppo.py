@@ -75,14 +75,14 @@ def jitted(seeds: int, envs: int, horizon: int, precision: str) -> Turn:
 
 def policies(seeds: int, envs: int, horizon: int, precision: str) -> tuple[Any, list[PPOLearner]]:
     """So many seeds on the device, and their learners."""
-    from tenfold.algorithms.kernels.ppo_resident_seeds import ResidentPolicies, Seed
+    from tenfold.algorithms.kernels.ppo_resident_runs import HostRun, ResidentPPORuns
 
     learners = [
         PPOLearner(a_run(envs, horizon, engine="plain", device="cpu", seed=seed))
         for seed in range(seeds)
     ]
-    parts: list[Any] = [Seed(each.agent, each.rollout, each.envs) for each in learners]  # type: ignore[arg-type]
-    group = ResidentPolicies(parts, DEVICE, precision)
+    parts: list[Any] = [HostRun(each.agent, each.rollout, each.envs) for each in learners]  # type: ignore[arg-type]
+    group = ResidentPPORuns(parts, DEVICE, precision)
     group.send([0] * seeds, [0] * seeds)
     return group, learners
 

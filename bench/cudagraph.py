@@ -16,7 +16,7 @@ from measure import interleave, timed_row
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.algorithms.kernels.dqn_gpu import GraphDQN
+from tenfold.algorithms.kernels.dqn_gpu import CudaGraphDQN
 from tenfold.config.run import Run
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
@@ -87,7 +87,7 @@ def phases(engine: Any, count: int) -> Work:
 
     def turn() -> int:
         for _ in range(count):
-            engine.update(10_000, clock)
+            engine.learn_from_rollout(10_000, clock)
         torch.cuda.synchronize()
         return count
 
@@ -184,7 +184,7 @@ def image_rows() -> list[dict[str, Any]]:
     rows = []
     for precision in ("fp32", "tf32"):
         for batch in (32, 256):
-            fast = images(GraphDQN, batch, precision)
+            fast = images(CudaGraphDQN, batch, precision)
             plain = images(OffPolicyEngine, batch, precision)
             off = apart(plain, fast, once)
             words = {"batch": batch, "images": "84x84x4", "products": precision}

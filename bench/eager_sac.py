@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-LEAST_LOG_STD, MOST_LOG_STD = -20, 2
+LOG_STD_MIN, LOG_STD_MAX = -20, 2
 
 
 def layers(sizes: Sequence[int]) -> list[nn.Module]:
@@ -53,7 +53,7 @@ class Actor(nn.Module):
         seen = self.trunk(obs)
         mean = self.mean(seen)
         normal = torch.distributions.Normal(
-            mean, self.log_std(seen).clamp(LEAST_LOG_STD, MOST_LOG_STD).exp(), validate_args=False
+            mean, self.log_std(seen).clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), validate_args=False
         )
         raw = normal.rsample() if noise is None else mean + normal.scale * noise
         log_slope = 2 * (np.log(2) - raw - F.softplus(-2 * raw))

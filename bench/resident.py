@@ -54,12 +54,12 @@ def difference() -> float:
 
 def resident_turn(seeds: int, precision: str) -> Callable[[], int]:
     """Items are steps of one seed: all seeds advance together."""
-    from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
+    from tenfold.algorithms.kernels.dqn_resident_runs import HostRun, ResidentDQNRuns
 
     base = a_run("cpu", engine="plain")
     learners = [OffPolicyLearner(replace(base, seed=seed)) for seed in range(seeds)]
-    parts: list[Any] = [Seed(each.agent, each.replay, each.envs) for each in learners]
-    group = ResidentSeeds(parts, "cuda", precision)
+    parts: list[Any] = [HostRun(each.agent, each.replay, each.envs) for each in learners]
+    group = ResidentDQNRuns(parts, "cuda", precision)
     group.send([0] * seeds, [0] * seeds)
     group.advance(STARTS + 100)
 

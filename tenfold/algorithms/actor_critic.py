@@ -41,8 +41,8 @@ class ActorCriticAgent(FlatAgent):
     actor_parts: tuple[str, ...] = (ACTOR,)  # that the policy's loss is about
     # where updates are recorded: a stream on which the critics' targets are computed, and waiting
     # for it
-    aside: Callable[[int], Any] = nullcontext
-    join: Callable[[], Any] = nullcontext
+    side_stream: Callable[[int], Any] = nullcontext
+    wait_side_streams: Callable[[], Any] = nullcontext
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ActorCriticAgent(FlatAgent):
             [many, fewer, many, many, many]
         )
         self.online.flatten(online, grad)
-        self.target.flatten(target).flat.copy_(self.online.flat[self.followed])
+        self.target.flatten(target).flat.copy_(self.online.flat[self.target_slice])
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
@@ -84,7 +84,7 @@ class ActorCriticAgent(FlatAgent):
         return Sizes(shape, output, self.actions.reals, values, critics, scale)
 
     @property
-    def followed(self) -> slice:
+    def target_slice(self) -> slice:
         """What of the online networks the target follows."""
         places = self.online.places
         first = ACTOR if self.target.actor else CRITICS
@@ -253,10 +253,10 @@ class ActorCriticAgent(FlatAgent):
 
     def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(loss, every item's TD error, mean of the critics' values)."""
-        with torch.no_grad(), self.aside(0):
+        with torch.no_grad(), self.side_stream(0):
             target = self.td_target(batch)
         values = self.values(batch)
-        self.join()
+        self.wait_side_streams()
         return self.td_loss(batch, values, target)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
@@ -282,7 +282,7 @@ class ActorCriticAgent(FlatAgent):
     def begin_with(self, state: Tensors) -> None:
         """The best checkpoint holds no target networks: they are then what is learned."""
         super().begin_with(state)
-        online: torch.Tensor = self.online.flat[self.followed]
+        online: torch.Tensor = self.online.flat[self.target_slice]
         self.target.flat.copy_(state.get("target", online))
 
     def state(self) -> Tensors:

@@ -212,7 +212,7 @@ class CustomFamily(protocols.AlgorithmSpec):
 
 
 class CustomOffPolicyFamily(protocols.AlgorithmSpec):
-    """The same for an off-policy one."""
+    """What `CustomFamily` is, for an off-policy algorithm."""
 
     make_learner = deferred("tenfold.algorithms.off_policy:OffPolicyLearner")
     exported = deferred("tenfold.algorithms.custom_off_policy:CustomOffPolicyModule")

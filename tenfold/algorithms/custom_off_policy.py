@@ -202,7 +202,7 @@ class CustomUpdates(OffPolicyEngine):
         agent, number = self.agent, self.agent.updates + 1
         agent.at = step
         self.sample(step, clock)
-        rows = dict(self.staging.send(self.rows))
+        rows = dict(self.staging.send(self.batch_tensors))
         for name in ("obs", "next_obs"):
             rows[name] = agent.to_net(rows[name])
         # torch's own random numbers in an update follow from the run's seed, also after a resume

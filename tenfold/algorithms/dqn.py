@@ -33,7 +33,7 @@ from tenfold.nets.q_network import QNetwork, fit_encoder
 from tenfold.ops.qlearning import categorical_items, categorical_mean, td_items
 
 Values = Callable[[np.ndarray, torch.Tensor | None], np.ndarray]
-ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
+DQN_ONLINE, DQN_TARGET, DQN_MEAN, DQN_SQUARE, DQN_GRAD = range(5)  # rows of an agent's `block`
 
 
 class DQNAgent(FlatAgent):
@@ -45,7 +45,7 @@ class DQNAgent(FlatAgent):
 
     actor_bits, reads_masks = 32, True
     metric_names = ("loss", "q", "td_error", "grad_norm")
-    delay, followed = 1, slice(None)  # every update moves all of the target
+    delay, target_slice = 1, slice(None)  # no delayed policy; the target mirrors all parameters
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class DQNAgent(FlatAgent):
         # one array for compiled code, five for everyone else
         size = self.online.flat.numel()
         self.block = torch.zeros(5, size, device=device) if block is None else block
-        self.online.flatten(self.block[ONLINE], self.block[GRAD])
-        self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
-        self.mean, self.square = self.block[MEAN], self.block[SQUARE]
+        self.online.flatten(self.block[DQN_ONLINE], self.block[DQN_GRAD])
+        self.target.flatten(self.block[DQN_TARGET]).flat.copy_(self.online.flat)
+        self.mean, self.square = self.block[DQN_MEAN], self.block[DQN_SQUARE]
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
         self.seed, self.member = seed, member
@@ -123,7 +123,7 @@ class DQNAgent(FlatAgent):
             return self.mean_values(torch.from_numpy(rows).to(self.device), noise).cpu().numpy()
 
     def mean_values(self, rows: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
-        """The same of rows on the device."""
+        """As `values`, of rows on the device and left there."""
         return self.means(self.online(self.to_net(rows), noise))
 
     def means(self, values: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ class DQNAgent(FlatAgent):
         rounds: int,
         mask: np.ndarray | None,
     ) -> np.ndarray:
-        """The same for action values [B, A] that are asked for only where they count, under noise
+        """`explore` by action values [B, A], which are asked for only where they count, under noise
         or without."""
 
         def values(noise: torch.Tensor | None) -> np.ndarray:
@@ -304,19 +304,19 @@ class DQNAgent(FlatAgent):
         batch: Tensors,
         noise: torch.Tensor | None,
         target_noise: torch.Tensor | None,
-        aside: Callable[[int], Any] = nullcontext,
+        side_stream: Callable[[int], Any] = nullcontext,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(values of s, target network's values of s', values of s' that choose the next action).
 
         Double Q-learning needs the online network on s' too, a pass of its own without gradient, at
-        the same fractions. Inside of `aside` is what the other passes do not wait for.
+        the same fractions. Inside of `side_stream` is what the other passes do not wait for.
         """
         next_obs, next_fractions = batch["next_obs"], batch.get("next_fractions")
-        with torch.no_grad(), aside(0):
+        with torch.no_grad(), side_stream(0):
             next_values = self.target(self.to_net(next_obs), target_noise, next_fractions)
         chooser = next_values
         if self.config.double:
-            with torch.no_grad(), aside(1):
+            with torch.no_grad(), side_stream(1):
                 chooser = self.online(self.to_net(next_obs), noise, next_fractions)
         values = self.online(self.to_net(batch["obs"]), noise, batch.get("fractions"))
         return values, next_values, chooser

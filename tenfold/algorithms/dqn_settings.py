@@ -205,7 +205,7 @@ class QLearning(OffPolicyAlgorithm):
         fused="tenfold.algorithms.kernels.dqn:FusedDQN",
         compiled="tenfold.engines.compiled:CompiledOffPolicy",
         plain="tenfold.engines.plain:OffPolicyEngine",
-        cudagraph="tenfold.algorithms.kernels.dqn_gpu:GraphDQN",
+        cudagraph="tenfold.algorithms.kernels.dqn_gpu:CudaGraphDQN",
         resident="tenfold.algorithms.kernels.dqn_gpu:ResidentDQN",
     )
 

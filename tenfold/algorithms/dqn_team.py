@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors, Values
+from tenfold.algorithms.dqn import (
+    DQN_GRAD,
+    DQN_MEAN,
+    DQN_ONLINE,
+    DQN_SQUARE,
+    DQN_TARGET,
+    DQNAgent,
+    Tensors,
+    Values,
+)
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
@@ -142,10 +151,10 @@ class Team(DQNAgent):
         ]
         self.online, self.target = (self.make_network(members).to(device) for _ in range(2))
         kept = self.block.clone()  # a network brings its own values along when it moves
-        self.online.flatten(self.block[:, ONLINE], self.block[:, GRAD])
-        self.target.flatten(self.block[:, TARGET])
+        self.online.flatten(self.block[:, DQN_ONLINE], self.block[:, DQN_GRAD])
+        self.target.flatten(self.block[:, DQN_TARGET])
         self.block.copy_(kept)
-        self.mean, self.square = self.block[:, MEAN], self.block[:, SQUARE]
+        self.mean, self.square = self.block[:, DQN_MEAN], self.block[:, DQN_SQUARE]
         self.count = np.zeros(members, np.int64)
         for m, agent in enumerate(self.agents):
             agent.count = self.count[m : m + 1]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn import ONLINE, TARGET
+from tenfold.algorithms.dqn import DQN_ONLINE, DQN_TARGET
 from tenfold.algorithms.dqn_settings import DQN, Implicit
 from tenfold.algorithms.dqn_team import SequentialAgents, Team, TeamReplay
 from tenfold.algorithms.kernels.dqn import FusedDQN
 from tenfold.algorithms.kernels.dqn_examples import fill, updated_actions
-from tenfold.algorithms.kernels.dqn_gpu import GraphDQN
+from tenfold.algorithms.kernels.dqn_gpu import CudaGraphDQN
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.layout import ObsLayout
@@ -68,7 +68,7 @@ def choose_team_engine(
     )
     if on_gpu(team) and run.engine in ("auto", "cudagraph"):
         try:
-            return graph_engine(run, team, replay, envs)
+            return cudagraph_engine(run, team, replay, envs)
         except Obstacle as found:
             if run.engine == "cudagraph":
                 sentence = f"= cudagraph does not fit: {found}; use plain or auto."
@@ -99,15 +99,15 @@ def stacked(run: Run, team: Team, small: bool) -> tuple[bool, str]:
     return False, f"one after another, {more}"
 
 
-def graph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[Any, str]:
+def cudagraph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[Any, str]:
     """Updates as CUDA graphs: of all agents in one, but for convolutions, whose groups are slow."""
-    if obstacle := GraphDQN.why_not(team, run):
+    if obstacle := CudaGraphDQN.why_not(team, run):
         raise Obstacle(obstacle)
     together, reason = stacked(run, team, not team.online.convolutions)
     engine: Any = (
-        GraphDQN(team, replay, envs)  # type: ignore[arg-type]
+        CudaGraphDQN(team, replay, envs)  # type: ignore[arg-type]
         if together
-        else SequentialAgents(team, replay, envs, GraphDQN)
+        else SequentialAgents(team, replay, envs, CudaGraphDQN)
     )
     engines = [engine] if together else engine.engines
     for one in engines:
@@ -151,7 +151,7 @@ def team_outcome(
     )
     if config.frames > 1:
         engine.look(np.repeat(obs[:, None], config.frames, 1))
-    actions, learned = updated_actions(engine, 5), team.block.numpy()[:, [ONLINE, TARGET]]
+    actions, learned = updated_actions(engine, 5), team.block.numpy()[:, [DQN_ONLINE, DQN_TARGET]]
     return learned, team.count, replay.state()["leaves"], actions
 
 
@@ -162,7 +162,11 @@ def apart_outcome(
 
 
 @pair(
-    apart_outcome, team_examples, rtol=1e-4, atol=1e-5, name="engines.team.all agents in one call"
+    apart_outcome,
+    team_examples,
+    rtol=1e-4,
+    atol=1e-5,
+    name="algorithms.dqn_team_engines.all agents in one call",
 )
 def together_outcome(
     options: dict[str, Any], members: int, worlds: int, seed: int

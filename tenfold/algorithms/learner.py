@@ -49,7 +49,7 @@ class ActorLearner:
         return str(self.agent.device)
 
     @property
-    def memory(self) -> str:
+    def memory_text(self) -> str:
         """What the memory takes, in words."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class ActorLearner:
         return Description(
             self.engine_choice,
             self.device,
-            self.memory,
+            self.memory_text,
             self.where,
             inexact if self.pool.asynchronous else "",
         )
@@ -73,7 +73,7 @@ class ActorLearner:
 
     def warm_up(self) -> None:
         if self.rounds_by == "device":
-            self.engine.together([self]).warm_up()
+            self.engine.make_group([self]).warm_up()
         elif self.engine:
             self.engine.warm_up()
 

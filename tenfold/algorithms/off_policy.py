@@ -80,7 +80,7 @@ class OffPolicyLearner(ActorLearner):
         self.note_first()
 
     @property
-    def memory(self) -> str:
+    def memory_text(self) -> str:
         settings, members = self.settings, self.agent.members
         lanes, reals = self.envs.num_envs // members, self.agent.actions.reals
         options = 0 if self.envs.mask is None else self.envs.mask.shape[1]

@@ -36,7 +36,7 @@ class OnPolicyLearner(ActorLearner):
         self.engine.store()
 
     @property
-    def memory(self) -> str:
+    def memory_text(self) -> str:
         steps = f"{self.rollout.horizon:,} x {self.envs.num_envs:,}"
         return f"rollouts of {steps} steps take {self.rollout.bytes / 2**20:,.1f} MiB"
 
@@ -46,7 +46,7 @@ class OnPolicyLearner(ActorLearner):
 
     def learn(self) -> None:
         """Learns from a full rollout."""
-        self.engine.update(self.step, self.clock)
+        self.engine.learn_from_rollout(self.step, self.clock)
 
     def forget(self) -> None:
         self.rollout.forget()

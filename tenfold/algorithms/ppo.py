@@ -22,7 +22,7 @@ from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import Clock
-from tenfold.engines.plain import AutogradEngine, apply_gradient
+from tenfold.engines.plain import BaseEngine, apply_gradient
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.staging import Staging
@@ -33,7 +33,7 @@ from tenfold.ops.sampling import shuffle
 from tenfold.ops.segments import pack
 from tenfold.ops.surrogate import KL
 
-ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
+PPO_ONLINE, PPO_MEAN, PPO_SQUARE, PPO_GRAD = range(4)  # rows of an agent's `block`
 LEARNED_FROM = ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
 
 
@@ -64,8 +64,8 @@ class PPOAgent(FlatAgent, PolicyInference):
         self.online.initialise(seed, config.std)
         self.online.to(device)
         self.block = torch.zeros(4, self.online.flat.numel(), device=device)
-        self.online.flatten(self.block[ONLINE], self.block[GRAD])
-        self.mean, self.square = self.block[MEAN], self.block[SQUARE]
+        self.online.flatten(self.block[PPO_ONLINE], self.block[PPO_GRAD])
+        self.mean, self.square = self.block[PPO_MEAN], self.block[PPO_SQUARE]
         self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
         self.device, self.seed = self.online.flat.device, seed
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
@@ -202,7 +202,7 @@ class PPOAgent(FlatAgent, PolicyInference):
         self.load(self.state(), state)
 
 
-class PlainPPO(AutogradEngine):
+class PlainPPO(BaseEngine):
     """Acts into the rollout's current row; learns from a full rollout, epoch by epoch."""
 
     names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
@@ -255,8 +255,8 @@ class PlainPPO(AutogradEngine):
         if self.agent.norm:
             self.agent.norm.update(envs.obs.reshape(envs.num_envs, -1))
 
-    def update(self, step: int, clock: Clock) -> None:
-        """A whole learning phase."""
+    def learn_from_rollout(self, step: int, clock: Clock) -> None:
+        """A whole learning phase: advantages of the full rollout, then every epoch's updates."""
         clock.start()
         self.finish()
         clock.lap("sample")

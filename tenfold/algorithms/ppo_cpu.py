@@ -24,7 +24,7 @@ from tenfold.algorithms.kernels.ppo_recurrent import (
     recurrent_round,
     recurrent_rounds,
 )
-from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
+from tenfold.algorithms.ppo import PPO_GRAD, PPO_ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
 from tenfold.core.pairs import pair
@@ -118,7 +118,7 @@ class FusedPPO(PlainPPO):
         super().__init__(agent, rollout, envs)
         # whether the rollout's current row holds the actions for the current observations
         self.has_actions = False
-        self.compiled = (
+        self.compiled_envs = (
             envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         )
         batch = int(max(np.diff(self.bounds)))  # sequences
@@ -147,8 +147,8 @@ class FusedPPO(PlainPPO):
         return compiled_for(self.one_round, 0, *self.arguments)
 
     def warm_up(self) -> None:
-        if self.compiled:
-            self.run_compiled(self.compiled, 0)
+        if self.compiled_envs:
+            self.run_compiled(self.compiled_envs, 0)
         self.call(0, *self.arguments)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
@@ -172,7 +172,7 @@ class FusedPPO(PlainPPO):
     def finish(self) -> None:
         self.call(FINISH, *self.arguments)
 
-    def update(self, step: int, clock: Clock) -> None:
+    def learn_from_rollout(self, step: int, clock: Clock) -> None:
         clock.start()
         self.counter[:2] = step, 0
         self.call(FINISH | UPDATE, *self.arguments)
@@ -195,9 +195,9 @@ class FusedPPO(PlainPPO):
             self.explore(step, rounds)
             self.has_actions = True
         self.counter[:2] = step, rounds
-        if self.compiled:
-            self.compiled.begin_rounds()
-            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
+        if self.compiled_envs:
+            self.compiled_envs.begin_rounds()
+            self.compiled_envs.end_rounds(self.run_compiled(self.compiled_envs, most))
         else:
             envs, arguments, actions, call = self.envs, self.arguments, self.actions, self.call
             enough = monotonic() + PATIENCE
@@ -282,10 +282,10 @@ def phase_of(
     for rounds in range(config.horizon):
         envs.step(plain.explore(0, rounds))
         plain.store()
-    engine.update(100, Clock())
+    engine.learn_from_rollout(100, Clock())
     learned = (
-        agent.block[ONLINE].numpy().copy(),
-        agent.block[GRAD].numpy().copy(),
+        agent.block[PPO_ONLINE].numpy().copy(),
+        agent.block[PPO_GRAD].numpy().copy(),
         rollout.order.copy(),
     )
     return (
@@ -306,7 +306,7 @@ def plain_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarra
     phase_examples,
     rtol=1e-3,
     atol=1e-4,
-    name="engines.fused_ppo.learning phase and act",
+    name="algorithms.ppo_cpu.learning phase and act",
 )
 def fused_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
     return phase_of(FusedPPO, env, options, seed)

@@ -1,6 +1,7 @@
-"""PPO's engines for a GPU. `GraphPPO` records the plain engine's updates as CUDA graphs: a rollout
-goes to the GPU once, up to eight minibatches are one launch, and between them goes nothing but the
-order of the rows; acting is one launch too. `ResidentPPO` runs the environments there as well.
+"""PPO's engines for a GPU. `CudaGraphPPO` records the plain engine's updates as CUDA graphs: a
+rollout goes to the GPU once, up to eight minibatches are one launch, and between them goes nothing
+but the order of the rows; acting is one launch too. `ResidentPPO` runs the environments there as
+well.
 
 A policy that remembers learns from whole sequences: the same rows in another order, and the states
 in front of them. The recurrence is recorded step by step, so that longer sequences are fewer
@@ -18,8 +19,8 @@ from tenfold.config.options import value_at
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
 from tenfold.engines.choose import why_not_layers
-from tenfold.engines.cudagraph import MOST, GraphCapture, at_once
-from tenfold.engines.together import TogetherEngine, why_not_resident
+from tenfold.engines.cudagraph import MOST, CudaGraphCapture, at_once
+from tenfold.engines.resident import ResidentEngine, why_not_resident
 from tenfold.memory.rollout import ACTED, RolloutBuffer
 from tenfold.memory.staging import Shapes, StagingBuffer
 from tenfold.ops.sampling import shuffle
@@ -29,7 +30,7 @@ NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by
 INPUTS = ("obs", "boundary")  # a row's input of the networks
 
 
-class GraphPPO(GraphCapture, PlainPPO):
+class CudaGraphPPO(CudaGraphCapture, PlainPPO):
     """As the plain engine; statistics stay on the GPU until they are logged."""
 
     def __init__(self, agent: PPOAgent, rollout: RolloutBuffer, envs: Any) -> None:
@@ -37,7 +38,8 @@ class GraphPPO(GraphCapture, PlainPPO):
         device = agent.device
         self.sums = torch.zeros(len(self.names) + 1, dtype=torch.float64, device=device)
         self.shares = torch.ones(len(self.names) - 1, device=device)
-        self.far = torch.zeros((), dtype=torch.float64, device=device)  # moved in this epoch
+        # of this epoch's updates so far
+        self.epoch_kl_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.columns, width = {}, 0
         for name in NUMBERS:
             size = self.rows[name].flatten(1).shape[1] if self.rows[name].dim() > 1 else 1
@@ -85,17 +87,17 @@ class GraphPPO(GraphCapture, PlainPPO):
         return self.agent.unchecked()
 
     def changed(self) -> list[torch.Tensor]:
-        return [*super().changed(), self.far]
+        return [*super().changed(), self.epoch_kl_sum]
 
-    def record(self) -> None:
-        """Minibatches, as many as make an epoch, and acting."""
+    def capture(self) -> None:
+        """Records minibatches, as many as make an epoch, and acting."""
         left = self.rollout.minibatches
         while left:
             count = at_once(left, self.most)
-            self.record_all("learn", self.sent, self.minibatches(count), count)
+            self.capture_all("learn", self.sent, self.make_minibatches_work(count), count)
             left -= count
-        self.record_all("act", self.acting[0], self.act_on_device)
-        self.record_all("value", self.acting[0], self.value_on_device)
+        self.capture_all("act", self.acting[0], self.acting_work)
+        self.capture_all("value", self.acting[0], self.value_work)
 
     # learning
 
@@ -121,13 +123,13 @@ class GraphPPO(GraphCapture, PlainPPO):
             if part == 0:
                 shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
                 agent.count[1] += 1
-                self.far.zero_()
+                self.epoch_kl_sum.zero_()
             now = at_once(min(count - part, last - first), self.most)
             self.send_order(part, now, lr)
-            self.replay_graph("learn", self.sent, self.minibatches(now), now)
+            self.launch_graph("learn", self.sent, self.make_minibatches_work(now), now)
             agent.updates += now
             first += now
-            if target_kl and part + now == count and float(self.far) > target_kl:
+            if target_kl and part + now == count and float(self.epoch_kl_sum) > target_kl:
                 return False
         return True
 
@@ -150,22 +152,22 @@ class GraphPPO(GraphCapture, PlainPPO):
                 )
             host[k]["lr"][...], host[k]["before"][...] = lr, before + k
 
-    def minibatches(self, count: int) -> Any:
-        """So many of them as they are recorded."""
+    def make_minibatches_work(self, count: int) -> Any:
+        """The work of so many minibatches as it is recorded."""
 
         def work() -> None:
             for k in range(count):
-                self.update_on_device(k)
+                self.update_work(k)
 
         return work
 
-    def update_on_device(self, k: int) -> None:
+    def update_work(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
         sent = self.sent.on_device[k]
         [statistics] = self.gradient_of([k])
         self.finish_update(sent, statistics[None], self.shares)
         if self.agent.config.target_kl:
-            self.far.add_(statistics[KL].double() / self.rollout.minibatches)
+            self.epoch_kl_sum.add_(statistics[KL].double() / self.rollout.minibatches)
 
     def differentiate(self, inputs: Any) -> Any:
         """Of minibatch number `inputs`; beside the derivatives the statistics."""
@@ -255,7 +257,7 @@ class GraphPPO(GraphCapture, PlainPPO):
         host["u"][...], host["noise"][...] = u, noise
         if "mask" in host:
             host["mask"][...] = mask
-        self.replay_graph("act", staging, self.act_on_device)
+        self.launch_graph("act", staging, self.acting_work)
         self.wait()
         if not np.isfinite(results["log_p"].numpy()).all():  # the agent says what is wrong
             return agent.explore(rows, mask, rounds, self.rollout.hidden)
@@ -266,7 +268,7 @@ class GraphPPO(GraphCapture, PlainPPO):
         staging, results = self.acting
         (host,) = staging.open()
         host["rows"][...], host["state"][...] = rows, state
-        self.replay_graph("value", staging, self.value_on_device)
+        self.launch_graph("value", staging, self.value_work)
         self.wait()
         return results["value"].numpy()
 
@@ -287,7 +289,7 @@ class GraphPPO(GraphCapture, PlainPPO):
         return StagingBuffer(self.agent.device, shapes, depth=1), results
 
     @torch.no_grad()
-    def act_on_device(self) -> None:
+    def acting_work(self) -> None:
         """Acting as it is recorded."""
         inputs, results = self.acting[0].on_device[0], self.acting[1]
         obs, agent = self.agent.to_net(inputs["rows"]), self.learning
@@ -298,21 +300,21 @@ class GraphPPO(GraphCapture, PlainPPO):
             result.copy_(value, non_blocking=True)
 
     @torch.no_grad()
-    def value_on_device(self) -> None:
+    def value_work(self) -> None:
         inputs, results = self.acting[0].on_device[0], self.acting[1]
         obs = self.agent.to_net(inputs["rows"])
         values = self.agent.online.values(obs, inputs["state"])
         results["value"].copy_(values, non_blocking=True)
 
 
-class ResidentPPO(TogetherEngine, PlainPPO):
+class ResidentPPO(ResidentEngine, PlainPPO):
     """Rollouts with the environments on the GPU, and all epochs of minibatches, as one CUDA graph
     of small launches spread over the whole GPU: one agent with thousands of environments, or
     hundreds of seeds side by side. The GPU works on copies of what the run holds on the host
-    (`ppo_resident_seeds`), which come back before anything is saved."""
+    (`ppo_resident_runs`), which come back before anything is saved."""
 
-    seeds_home = "tenfold.algorithms.kernels.ppo_resident_seeds:ResidentPolicies"
-    memory = "rollout"
+    runs_home = "tenfold.algorithms.kernels.ppo_resident_runs:ResidentPPORuns"
+    memory_attribute = "rollout"
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:

@@ -89,7 +89,7 @@ class PPOLearner(OnPolicyLearner):
     def learn(self) -> None:
         if not self.pool.direct and not self.agent.updates:
             self.notices.append(check_first_rollout(self.rollout))
-        (self.lockstep or self.engine).update(self.step, self.clock)
+        (self.lockstep or self.engine).learn_from_rollout(self.step, self.clock)
 
     def load_memory(self, state: State, with_rows: bool) -> None:
         discrete, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
@@ -112,7 +112,7 @@ class PolicyLockstep(Lockstep):
         super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
         self.number = 0  # of the phase's update that was last made
 
-    def update(self, step: int, clock: Clock) -> None:
+    def learn_from_rollout(self, step: int, clock: Clock) -> None:
         """A learning phase by the fast engine, every N-th update of the run by both."""
         fast, lr = self.engine, value_at(self.engine.agent.config.lr, step)
 

@@ -200,7 +200,7 @@ class PolicyOptimisation(AlgorithmSpec):
         fused="tenfold.algorithms.ppo_cpu:FusedPPO",
         compiled="tenfold.algorithms.ppo_cpu:CompiledPPO",
         plain="tenfold.algorithms.ppo:PlainPPO",
-        cudagraph="tenfold.algorithms.ppo_gpu:GraphPPO",
+        cudagraph="tenfold.algorithms.ppo_gpu:CudaGraphPPO",
         resident="tenfold.algorithms.ppo_gpu:ResidentPPO",
     )
     reads_masks = True

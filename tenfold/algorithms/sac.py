@@ -13,9 +13,7 @@ from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions
 from tenfold.nets.policy import ActorCritics
 from tenfold.ops.critics import soft_value
-from tenfold.ops.squashed import draw_squashed
-
-LEAST_LOG_STD, MOST_LOG_STD = -20.0, 2.0
+from tenfold.ops.squashed import LOG_STD_MAX, LOG_STD_MIN, draw_squashed
 
 
 class SACAgent(ActorCriticAgent):
@@ -57,7 +55,7 @@ class SACAgent(ActorCriticAgent):
         if self.discrete:
             return drawn_option(output, uniform)
         mean, log_std = output.chunk(2, -1)
-        return (mean + log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD).exp() * normal).tanh()
+        return (mean + log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp() * normal).tanh()
 
     def greedy_action(self, output: torch.Tensor) -> torch.Tensor:
         return output.argmax(-1) if self.discrete else output[:, : self.actions.reals].tanh()
@@ -82,7 +80,7 @@ class SACAgent(ActorCriticAgent):
         if noise is None:
             return soft_value(output, critics(obs, None).amin(0), self.alpha)
         mean, log_std = output.chunk(2, -1)
-        action, log_p = draw_squashed(mean, log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD), noise)
+        action, log_p = draw_squashed(mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX), noise)
         least = critics(obs, action).amin(0).squeeze(-1)
         return least - self.alpha * log_p, -log_p
 

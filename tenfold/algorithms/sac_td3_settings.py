@@ -77,7 +77,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
             fused=fused,
             compiled="tenfold.engines.compiled:CompiledOffPolicy",
             plain="tenfold.engines.plain:OffPolicyEngine",
-            cudagraph="tenfold.engines.replay_graph:ActorCriticGraph",
+            cudagraph="tenfold.engines.cudagraph_off_policy:CudaGraphActorCritic",
         )
 
     def actions(self, run: "Run", space: Any) -> Any:

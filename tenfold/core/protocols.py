@@ -101,11 +101,20 @@ RoundDriver = Literal["learner", "engine", "device"]
 
 class Engine(Protocol):
     """How an update runs. Plain is the reference; every other engine does the same from the same
-    random numbers."""
+    random numbers. Besides these, engines with a replay memory have `update(count, step, clock)`,
+    those with a rollout `store()` and `learn_from_rollout(step, clock)`."""
 
+    description: str  # what is special about it, for the person who watches
     rounds_by: RoundDriver
 
-    def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
+    # what keeps it from an agent, in words; empty if nothing does
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str: ...
+    def prepare(self, run: "Run") -> None: ...  # takes what it needs to know of a run
+    def warm_up(self) -> None: ...  # compiles kernels; no side effects
+    # actions for the environments' current observations
+    def explore(self, step: int, rounds: int) -> "np.ndarray": ...
+    def set_lr(self, lr: Any) -> None: ...  # from the next update on
     def statistics(self) -> dict[str, float]: ...  # means since the last call
     def settle(self) -> None: ...  # before the state is saved: what is held elsewhere comes back
     def state(self) -> Arrays: ...
@@ -144,7 +153,7 @@ class Description:
 
     engine: str  # its name, then why it was chosen: "fused, one compiled call a round"
     device: str
-    memory: str
+    memory_text: str
     where: str = ""  # of actors
     inexact: str = ""  # why neither another run with this seed nor a resume would be the same
 

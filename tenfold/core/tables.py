@@ -234,7 +234,7 @@ def opener(kind: type) -> Any:
     tuple_type = types.NamedTuple(field_types(kind), kind)
 
     @intrinsic
-    def open_table(typing: Any, table: Any) -> Any:
+    def open_named(typing: Any, table: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             numbers = make_array(signature.args[0])(context, builder, arguments[0]).data
 
@@ -251,4 +251,4 @@ def opener(kind: type) -> Any:
 
         return tuple_type(table), codegen
 
-    return open_table
+    return open_named

@@ -3,7 +3,7 @@ order of preference.
 
 An engine is a class, made of an agent, its memory and its environments, with what `Engine` in
 `core.protocols` promises; `why_not(agent, run)` says in words what keeps it from an agent, and
-`words` what is special about it. No torch here: an engine is imported when it may run.
+`description` what is special about it. No torch here: an engine is imported when it may run.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ class EngineEntry:
 
 
 RESIDENT = (
-    "whole rounds in one Triton launch, the environments on the GPU as well: small fully connected "
-    "networks, --device cuda"
+    "environments and learning on the GPU, without the host: small fully connected networks, "
+    "--device cuda"
 )
 
 

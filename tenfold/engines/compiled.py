@@ -66,7 +66,7 @@ def views_of(network: Any, prefix: str) -> Callable[[torch.Tensor], dict[str, to
     return lambda flat: {name: flat[a:b].view(shape) for name, (a, b, shape) in places.items()}
 
 
-def adam_numbers(lr: float, step: int) -> torch.Tensor:
+def adam_scalars(lr: float, step: int) -> torch.Tensor:
     """What changes in Adam from step to step: learning rate and bias corrections."""
     return torch.tensor([lr, 1 - BETA1**step, (1 - BETA2**step) ** 0.5])
 
@@ -75,12 +75,12 @@ class TracedOptimiser:
     """As `engines.plain.EagerOptimiser`, with new buffers in place of changed ones."""
 
     def __init__(
-        self, agent: Any, module: Losses, buffers: list[torch.Tensor], numbers: Any, tau: Any
+        self, agent: Any, module: Losses, buffers: list[torch.Tensor], scalars: Any, tau: Any
     ) -> None:
         """`module`: of the agent's networks; `buffers`: parameters, moments, the target's
-        parameters if there is one; `numbers`: of Adam, for parts that make a step in every update
+        parameters if there is one; `scalars`: of Adam, for parts that make a step in every update
         and for those that make one rarer."""
-        self.agent, self.module, self.numbers, self.tau = agent, module, numbers, tau
+        self.agent, self.module, self.scalars, self.tau = agent, module, scalars, tau
         self.flat, self.mean, self.square, *targets = buffers
         self.target = targets[0] if targets else None
         self.gradient = torch.zeros_like(self.flat)
@@ -103,13 +103,13 @@ class TracedOptimiser:
         gradient, (value, more) = grad_and_value(value_of, has_aux=True)(self.flat)
         return gradient, [value, *more]
 
-    def adam(self, columns: slice, gradient: torch.Tensor, numbers: torch.Tensor) -> None:
+    def adam(self, columns: slice, gradient: torch.Tensor, scalars: torch.Tensor) -> None:
         """A step for the parameters at `columns`."""
         flat, mean, square = (b[columns] for b in (self.flat, self.mean, self.square))
         mean = torch.lerp(mean, gradient, 1 - BETA1)
         square = square * BETA2 + gradient * gradient * (1 - BETA2)
-        root = square.sqrt() / numbers[2] + self.agent.config.adam_eps
-        flat = flat - numbers[0] / numbers[1] * mean / root
+        root = square.sqrt() / scalars[2] + self.agent.config.adam_eps
+        flat = flat - scalars[0] / scalars[1] * mean / root
         stepped = {"flat": flat, "mean": mean, "square": square, "gradient": gradient}
         for name, new in stepped.items():
             old = getattr(self, name)
@@ -124,7 +124,7 @@ class TracedOptimiser:
         norm, limit = gradient.norm(), self.agent.config.clip_norm
         if limit:
             gradient = gradient * (limit / (norm + 1e-6)).clamp(max=1.0)
-        self.adam(slice(None), gradient, self.numbers[0])
+        self.adam(slice(None), gradient, self.scalars[0])
         return [results], norm
 
     def descend_networks(
@@ -133,12 +133,12 @@ class TracedOptimiser:
         gradient, results = self.differentiate(loss, (batch,))
         places = self.agent.online.places
         for name in names:
-            self.adam(places[name], gradient[places[name]], self.numbers[int(every > 1)])
+            self.adam(places[name], gradient[places[name]], self.scalars[int(every > 1)])
         return results
 
     def follow(self) -> None:
         assert self.target is not None
-        self.target = torch.lerp(self.target, self.flat[self.agent.followed], self.tau)
+        self.target = torch.lerp(self.target, self.flat[self.agent.target_slice], self.tau)
 
     def gradient_norm(self) -> torch.Tensor:
         return self.gradient.norm()
@@ -162,14 +162,14 @@ class CompiledOffPolicy(OffPolicyEngine):
         }
 
     def pure_update(self, policy_due: bool) -> Callable[..., Any]:
-        """(buffers, numbers, share of the target, minibatches) -> (new buffers and the gradient,
+        """(buffers, scalars, share of the target, minibatches) -> (new buffers and the gradient,
         TD errors, metrics)."""
         agent, module = self.agent, Losses(self.agent)
 
         def update(
-            buffers: list[torch.Tensor], numbers: torch.Tensor, tau: torch.Tensor, inputs: Any
+            buffers: list[torch.Tensor], scalars: torch.Tensor, tau: torch.Tensor, inputs: Any
         ) -> Any:
-            optimiser = TracedOptimiser(agent, module, buffers, numbers, tau)
+            optimiser = TracedOptimiser(agent, module, buffers, scalars, tau)
             optimiser.policy_due = policy_due
             errors, metrics = agent.update(inputs, optimiser)
             return optimiser.buffers, errors, metrics
@@ -183,15 +183,15 @@ class CompiledOffPolicy(OffPolicyEngine):
     def warm_up(self) -> None:
         """What the first calls return is thrown away."""
         for due in self.traced:
-            inputs = self.agent.minibatches(self.rows, self.staging.send, True)
+            inputs = self.agent.minibatches(self.batch_tensors, self.staging.send, True)
             self.call(inputs, 1, 1e-3, due)
 
     def call(self, inputs: Iterable[Any], number: int, lr: float, policy_due: bool) -> Any:
         agent = self.agent
         steps = number, max(number // agent.delay, 1)
-        numbers = torch.stack([adam_numbers(lr, step) for step in steps])
+        scalars = torch.stack([adam_scalars(lr, step) for step in steps])
         tau = torch.tensor(float(agent.target_share(number)))
-        return self.traced[policy_due](self.buffers(), numbers, tau, list(inputs))
+        return self.traced[policy_due](self.buffers(), scalars, tau, list(inputs))
 
     def update_from(
         self, inputs: Iterable[tuple[Any, ...]], number: int, lr: float
@@ -203,8 +203,8 @@ class CompiledOffPolicy(OffPolicyEngine):
 
 
 class Compiled:
-    """Stands before a plain engine that learns from rollouts among the bases of a class, whose
-    `examples` are then minibatches of every size."""
+    """Mixin: list it before a plain engine that learns from rollouts. The class's `examples` are
+    minibatches of every size."""
 
     agent: Any
     examples: Callable[[], Iterable[Any]]
@@ -215,8 +215,8 @@ class Compiled:
         unchecked = self.unchecked_agent()
         module = Losses(unchecked)
 
-        def step(buffers: list[torch.Tensor], numbers: torch.Tensor, batch: Any) -> Any:
-            optimiser = TracedOptimiser(unchecked, module, buffers, numbers, None)
+        def step(buffers: list[torch.Tensor], scalars: torch.Tensor, batch: Any) -> Any:
+            optimiser = TracedOptimiser(unchecked, module, buffers, scalars, None)
             ((_, statistics),), norm = optimiser.descend(unchecked.loss, [(batch,)])
             return optimiser.buffers, norm, statistics
 
@@ -238,7 +238,7 @@ class Compiled:
     def call(self, lr: float, number: int, batch: Any) -> Any:
         agent = self.agent
         buffers = [agent.online.flat, agent.mean, agent.square]
-        return self.step(buffers, adam_numbers(lr, number)[None], batch)
+        return self.step(buffers, adam_scalars(lr, number)[None], batch)
 
     def descend(self, lr: float, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         agent = self.agent

@@ -26,7 +26,7 @@ MOST = 8  # updates of a graph
 Work = Callable[[], None]
 
 
-class Graph:
+class CudaGraph:
     """Work on tensors that stay where they are, recorded once. `changed` are those it changes: they
     are what they were before it was tried out."""
 
@@ -49,31 +49,31 @@ class Graph:
         for tensor, value in zip(tensors, kept, strict=True):
             tensor.copy_(value)
 
-    def replay(self) -> None:
+    def launch(self) -> None:
         if self.graph is None:
             self.work()
         else:
             self.graph.replay()
 
 
-class GraphCapture:
-    """Stands before a plain engine among the bases of a class, which says what an update is
-    (`record`)."""
+class CudaGraphCapture:
+    """Mixin: list it before the plain engine. Methods `capture_…` record work, `…_work` are the
+    work that is recorded. The class says what a run begins with (`capture`)."""
 
     description = "updates as CUDA graphs"
     agent: Any
     sums: torch.Tensor
-    record: Callable[[], None]  # makes the graphs that a run begins with
+    capture: Callable[[], None]  # makes the graphs that a run begins with
     # a minibatch -> (what is differentiated, the loss's derivatives by it or None, the results)
     differentiate: Callable[[Any], tuple[list[torch.Tensor], list[torch.Tensor] | None, Any]]
     sent: StagingBuffer  # what updates are given; a step of Adam counts itself there
 
     def __init__(self, agent: Any, memory: Any, envs: Any) -> None:
         super().__init__(agent, memory, envs)  # type: ignore[call-arg]
-        self.graphs: dict[Any, Graph] = {}
+        self.graphs: dict[Any, CudaGraph] = {}
         self.learning = self.unchecked_agent()
         self.by_kernels, self.precision = has_kernels(self.agent.device), "fp32"
-        self.sides: list[Any] = []  # streams of what runs side by side inside a graph
+        self.side_streams: list[Any] = []  # streams of what runs side by side inside a graph
         self.pool: Any = None  # of the graphs' memory, one for all: they never run side by side
 
     @classmethod
@@ -98,20 +98,22 @@ class GraphCapture:
             raise Obstacle(f"an update cannot be recorded ({one_line(error)})") from error
 
     def warm_up(self) -> None:
-        self.record()
+        self.capture()
 
-    def replay_graph(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
+    def launch_graph(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
         """What was written into the first `count` parts of a buffer goes to the GPU, and `work` is
         done there: one graph of this name, recorded when it is first needed."""
-        self.graph(name, staging, staging.slot_index, work, count).replay()
+        self.graph(name, staging, staging.slot_index, work, count).launch()
         staging.gone()
 
-    def record_all(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
-        """The same from each of the buffer's slots, without a launch."""
+    def capture_all(self, name: Any, staging: StagingBuffer, work: Work, count: int = 1) -> None:
+        """The graphs of this name from each of the buffer's slots, recorded without a launch."""
         for slot in range(len(staging.slots)):
             self.graph(name, staging, slot, work, count)
 
-    def graph(self, name: Any, staging: StagingBuffer, slot: int, work: Work, count: int) -> Graph:
+    def graph(
+        self, name: Any, staging: StagingBuffer, slot: int, work: Work, count: int
+    ) -> CudaGraph:
         key = name, count, slot
         if key not in self.graphs:
             way = staging.ways[slot][count - 1]
@@ -124,24 +126,24 @@ class GraphCapture:
             if self.agent.device.type == "cuda" and self.pool is None:
                 self.pool = torch.cuda.graph_pool_handle()
             with repeatable():
-                self.graphs[key] = Graph(whole, self.changed(), self.pool)
+                self.graphs[key] = CudaGraph(whole, self.changed(), self.pool)
         return self.graphs[key]
 
     @contextmanager
-    def aside(self, number: int) -> Iterator[None]:
-        """What is recorded inside does not wait for what follows, until `join`."""
+    def side_stream(self, number: int) -> Iterator[None]:
+        """What is recorded inside does not wait for what follows, until `wait_side_streams`."""
         if self.agent.device.type != "cuda":
             yield
             return
-        while len(self.sides) <= number:
-            self.sides.append(torch.cuda.Stream(self.agent.device))
-        self.sides[number].wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.sides[number]):
+        while len(self.side_streams) <= number:
+            self.side_streams.append(torch.cuda.Stream(self.agent.device))
+        self.side_streams[number].wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side_streams[number]):
             yield
 
-    def join(self) -> None:
-        """What was recorded aside is waited for."""
-        for side in self.sides:
+    def wait_side_streams(self) -> None:
+        """What was recorded on side streams is waited for."""
+        for side in self.side_streams:
             torch.cuda.current_stream().wait_stream(side)
 
     def changed(self) -> list[torch.Tensor]:

@@ -22,8 +22,8 @@ from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_priorit
 from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 
-# the settings that kernels read, by the names of the configs' fields, as kinds of numbers; what an
-# algorithm does not have is 0, and None (no limit) is infinite
+# the settings that kernels read, by the names of the configs' fields, and what is derived from
+# them, as kinds of numbers; what an algorithm does not have is 0, and None (no limit) is infinite
 PARAMS: dict[str, type] = {
     # of the network and the optimiser
     "activation": int,
@@ -78,12 +78,12 @@ PARAMS: dict[str, type] = {
     "refuses_empty": bool,
 }
 SCHEDULES = ("lr", "beta", "exploration")  # four numbers each
-WHOLE_SCHEDULE = np.int64(0)  # where they begin
+FIRST_NUMBER = np.int64(0)  # of a schedule's numbers in its array: where they begin
 
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4
 # typed: Numba compiles a function once more for each literal number it is called with
-WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+ALL_STAGES, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
 # places in `counter`, before those of SPENT
 STEP, ROUNDS, DUE = range(3)
 # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
@@ -216,11 +216,11 @@ def replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e
     """`one_round` with a replay memory."""
     memory, acting = (m_obs, m_action), (e_action, e_obs)
     step = (m_obs, m_action, e_action, e_obs, e_final_obs)
-    return one_round(store_step, update, act, stages, table, step, memory, acting)
+    return one_round(store_in_replay, update, act, stages, table, step, memory, acting)
 
 
 @kernel(inline="always")
-def store_step(table, step):
+def store_in_replay(table, step):
     """The step just made, into the memory. Running statistics take in what is acted on next, steps
     and rounds are counted, and updates become due; none before learning starts, or where the memory
     has no rows."""
@@ -270,7 +270,7 @@ def draw_batch(table, key, m_obs, m_action, action):
     stay as they are."""
     a = open_table(table)
     if a.prioritized:
-        beta = schedule_at(a.beta, WHOLE_SCHEDULE, a.counter[STEP])
+        beta = schedule_at(a.beta, FIRST_NUMBER, a.counter[STEP])
         draw_prioritized(key, a.m_count, a.m_tree, beta, a.row, a.draw, a.items[WEIGHT])
     else:
         draw_ready(key, a.m_count, a.m_ready, a.m_head, a.row)

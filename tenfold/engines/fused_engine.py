@@ -34,8 +34,8 @@ def run_rounds(engine: Any, learner: Any, most: int, until: int | None) -> list[
 
 
 class FusedRounds:
-    """Stands before the plain engine, where parameters, moments, memory and statistics stay, so
-    that a run can change engines at any round."""
+    """Mixin: list it before the plain engine, where parameters, moments, memory and statistics
+    stay, so that a run can change engines at any round."""
 
     description = "one compiled call a round"
     rounds_by: RoundDriver = "engine"
@@ -52,10 +52,10 @@ class FusedRounds:
         self.has_actions = False  # whether `action` is the action for the current observations
         self.counter = np.zeros(3 + len(SPENT), np.int64)
         self.spent = self.counter[-len(SPENT) :]
-        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
+        self.compiled_envs = envs if isinstance(envs, ControlEnvironments) else None
         # the agent's next actions, and the same in the environments' own numbers
         self.action = np.zeros((envs.num_envs, *replay.action.shape[1:]), replay.batch.action.dtype)
-        self.scaled = self.compiled.action if self.compiled else self.env_actions()
+        self.scaled = self.compiled_envs.action if self.compiled_envs else self.env_actions()
         self.table = Table(
             {"counter": self.counter, "sums": self.sums.numpy()},
             replay.columns(),
@@ -84,8 +84,8 @@ class FusedRounds:
         return compiled_for(self.one_round, 0, *self.arguments)
 
     def warm_up(self) -> None:
-        if self.compiled:
-            self.run_compiled(self.compiled, 0)
+        if self.compiled_envs:
+            self.run_compiled(self.compiled_envs, 0)
         self.call(0, *self.arguments)
         e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
         self.replay.add(
@@ -136,9 +136,9 @@ class FusedRounds:
         if not self.has_actions:
             self.explore(step, rounds)
             self.has_actions = True
-        if self.compiled:
-            self.compiled.begin_rounds()
-            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
+        if self.compiled_envs:
+            self.compiled_envs.begin_rounds()
+            self.compiled_envs.end_rounds(self.run_compiled(self.compiled_envs, most))
         else:
             self.play(most)
         return int(self.counter[STEP]), int(self.counter[ROUNDS])

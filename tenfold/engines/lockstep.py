@@ -150,7 +150,7 @@ class OffPolicyLockstep(Lockstep):
             getattr(self.plain.replay, name)[:] = getattr(self.engine.replay, name)
 
     def batch(self) -> dict[str, np.ndarray]:
-        return {name: rows.numpy() for name, rows in self.plain.rows.items()}
+        return {name: rows.numpy() for name, rows in self.plain.batch_tensors.items()}
 
     def next_values(self) -> torch.Tensor:
         """Values in the batch's next states, before the update: errors are differences of such
@@ -202,7 +202,7 @@ class QLockstep(OffPolicyLockstep):
         """Of every action in the batch's next states, by the network that chose one of them before
         the update."""
         agent = self.plain.agent
-        rows = {name: value.to(agent.device) for name, value in self.plain.rows.items()}
+        rows = {name: value.to(agent.device) for name, value in self.plain.batch_tensors.items()}
         network = copy.deepcopy(agent.online)
         online, target, *_ = self.before
         network.flat.copy_(online if agent.config.double else target)
@@ -217,7 +217,7 @@ class QLockstep(OffPolicyLockstep):
         values = self.next_values()
         if values.shape[-1] < 2:
             return False
-        values = among(values, self.plain.rows.get("next_mask"))
+        values = among(values, self.plain.batch_tensors.get("next_mask"))
         first, second = values.topk(2, dim=-1).values.unbind(-1)
         return bool((first - second < 1e-5 * (1 + first.abs())).any())
 
@@ -245,7 +245,8 @@ class ActorCriticLockstep(OffPolicyLockstep):
 
     def rows(self) -> dict[str, torch.Tensor]:
         """The batch, where the networks are."""
-        return {name: value.to(self.plain.agent.device) for name, value in self.plain.rows.items()}
+        device, rows = self.plain.agent.device, self.plain.batch_tensors
+        return {name: value.to(device) for name, value in rows.items()}
 
     def tied(self) -> bool:
         """Whether the critics' values of some action of the policy's were closer than rounding: the

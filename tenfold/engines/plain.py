@@ -20,15 +20,17 @@ def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
     """Clips the gradient in an agent's flat buffer and makes one step of Adam; returns its norm, of
     each member, before it was clipped."""
     agent.updates += 1
-    config, online, moments = agent.config, agent.online, (agent.mean, agent.square)
+    config, flat, grad = agent.config, agent.online.flat, agent.online.flat_grad
     eps, limit = getattr(config, "adam_eps", ADAM_EPS), getattr(config, "clip_norm", None)
-    return descend(online.flat, online.flat_grad, *moments, agent.updates, lr, eps, limit)
+    return descend(flat, grad, agent.mean, agent.square, agent.updates, lr, eps, limit)
 
 
 class EagerOptimiser:
     """Steps of Adam by autograd, in place, on the flat buffers of an agent that learns off-policy:
     what an agent's `update` is written against. `engines.compiled.TracedOptimiser` does the same
-    with tensors in place of numbers, and new buffers in place of changed ones."""
+    with tensors in place of numbers, and new buffers in place of changed ones;
+    `engines.cudagraph_off_policy.RecordedOptimiser` with numbers that a CUDA graph reads anew each
+    time. `CudaGraphDQN` uses none of the three: its step is `CudaGraphCapture.finish_update`."""
 
     def __init__(self, agent: Any) -> None:
         self.agent, self.network = agent, agent.online
@@ -49,9 +51,9 @@ class EagerOptimiser:
             value, *more = loss(*inputs)
             value.backward()
             results.append([value.detach(), *more])
-        buffers = agent.online.flat, agent.online.flat_grad, agent.mean, agent.square
-        config = agent.config
-        norm = descend(*buffers, self.number, self.lr, config.adam_eps, config.clip_norm)
+        flat, grad = agent.online.flat, agent.online.flat_grad
+        eps, limit = agent.config.adam_eps, agent.config.clip_norm
+        norm = descend(flat, grad, agent.mean, agent.square, self.number, self.lr, eps, limit)
         return results, norm
 
     def descend_networks(
@@ -74,7 +76,7 @@ class EagerOptimiser:
         """The target moves towards what was learned, by the share `tau`."""
         if self.tau:
             agent = self.agent
-            polyak(agent.target.flat, agent.online.flat[..., agent.followed], self.tau)
+            polyak(agent.target.flat, agent.online.flat[..., agent.target_slice], self.tau)
 
     def gradient_norm(self) -> torch.Tensor:
         """Of all parts together."""
@@ -99,8 +101,9 @@ def gradients(
     return steps
 
 
-class AutogradEngine:
-    """The gradient of the agent's loss by autograd. Any network, any device."""
+class BaseEngine:
+    """What all engines share, fused and resident ones too: statistics and their state, and methods
+    that do nothing until an engine overrides them."""
 
     description = ""  # what is special about it, for the person who watches
     whole_batches = False  # whether micro-batches are learned from as one
@@ -151,7 +154,7 @@ def fitted_sums(saved: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 SAMPLED = ("obs", "action", "reward", "discount", "next_obs", "weight")
 
 
-class OffPolicyEngine(AutogradEngine):
+class OffPolicyEngine(BaseEngine):
     """Eager autograd, on any network and any device: K due updates as one call, each from a batch
     sampled after the previous one's priorities were written. What an update is, the agent says
     (`update`)."""
@@ -161,13 +164,13 @@ class OffPolicyEngine(AutogradEngine):
         self.names = agent.metric_names
         # what the network acts on, where it is not the environments' observations
         self.stacked_obs: np.ndarray | None = None
-        # these tensors share the batch's memory: nothing is copied on the CPU
-        self.rows: dict[str, torch.Tensor] = {
+        # they share the batch's memory: nothing is copied on the CPU
+        self.batch_tensors: dict[str, torch.Tensor] = {
             name: torch.from_numpy(getattr(replay.batch, name)) for name in SAMPLED
         }
         if replay.batch.next_mask.shape[-1]:
-            self.rows["next_mask"] = torch.from_numpy(replay.batch.next_mask)
-        self.rows |= agent.draw_for(self.batch_items)
+            self.batch_tensors["next_mask"] = torch.from_numpy(replay.batch.next_mask)
+        self.batch_tensors |= agent.draw_for(self.batch_items)
         self.optimiser = EagerOptimiser(agent)
         self.staging = Staging(agent.device)
         # of the statistics, and the number of updates; they stay on the device until they are
@@ -208,7 +211,7 @@ class OffPolicyEngine(AutogradEngine):
         """An update, as far as nobody has to wait for the device; returns every item's TD error."""
         agent, number = self.agent, self.agent.updates + 1
         self.sample(step, clock)
-        inputs = agent.minibatches(self.rows, self.staging.send, self.whole_batches)
+        inputs = agent.minibatches(self.batch_tensors, self.staging.send, self.whole_batches)
         errors, metrics = self.update_from(inputs, number, value_at(agent.config.lr, step))
         agent.updates = number
         for row in metrics:
@@ -228,7 +231,7 @@ class OffPolicyEngine(AutogradEngine):
         """The next batch, and what is drawn beside it."""
         replay = self.replay
         replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
-        self.rows |= self.agent.draw_for(self.batch_items)
+        self.batch_tensors |= self.agent.draw_for(self.batch_items)
         clock.lap("sample")
 
     def finish(self, errors: torch.Tensor) -> None:

@@ -1,144 +1,258 @@
-"""What resident engines hold on a GPU: arrays with a row for each seed, copied there and back, and
-evaluations of all seeds by one launch. An algorithm adds the constants that its kernels are
-compiled for, its arrays and its launches."""
+"""Learners that a GPU trains together: every launch plays the same number of rounds of each. One
+learner is a group of one. No Triton here.
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+An engine that can do so is a `ResidentEngine`. An algorithm adds its arrays on the device, a row
+for each learner (`DeviceRuns`; what they share is in `engines.resident_runs`). The group decides
+when they are copied and how long a launch is, and answers several learners that ask for the same
+after a launch by one copy or one evaluation.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from threading import Lock
+from time import perf_counter
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
-from tenfold.core.random import Purpose, key
-from tenfold.envs.adapter import episode_seeds
-from tenfold.envs.bases import StateEnvironments
-from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
-from tenfold.ops.device.language import key_tensor
+from tenfold.core.errors import Obstacle
+from tenfold.core.protocols import RoundDriver
+from tenfold.core.registry import import_by_name
+from tenfold.envs.adapter import Episode
+from tenfold.envs.control_dynamics import KINDS
+from tenfold.envs.functions import runs_on_gpu
 
-ArraySpecs = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one seed: types and shapes
+WIDEST, DEEPEST = 128, 3  # hidden layers that fit into the registers of a multiprocessor
+# Triton's names; bf16x6 is as accurate as float32, and faster than its own form of it
+PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 
-
-# arrays of a seed's environments, by their names on the device
-OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
-
-
-class Seed(NamedTuple):
-    """One run's objects on the host."""
-
-    agent: Any
-    memory: Any  # a replay memory, or a rollout
-    envs: StateEnvironments
+LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
+FEWEST, MOST_ROUNDS = 64, 4096  # of the first launch; of any
 
 
-def empty_rows(seeds: int, specs: ArraySpecs, device: Any) -> dict[str, torch.Tensor]:
-    """Zeros for so many seeds; flags are bytes in the kernels."""
-    return {
-        name: torch.zeros(
-            seeds,
-            *shape,
-            dtype=torch.uint8 if dtype == np.bool_ else torch.from_numpy(np.zeros(0, dtype)).dtype,
-            device=device,
-        )
-        for name, (dtype, shape) in specs.items()
-    }
+class DeviceRuns(Protocol):
+    """The arrays of a group's learners on a device."""
 
+    sums: Any  # [learners, statistics and count] as in the engines' `sums`, since they were taken
 
-class DeviceSeeds:
-    """All seeds of a launch. Their settings are alike but for the seed."""
-
-    Arrays: ClassVar[Any]  # the named tuple of the kernels' arrays
-    of_memory: ClassVar[tuple[str, ...]]  # arrays of a seed's memory that the device has as well
-    purposes: ClassVar[tuple[Purpose, ...]]  # of the draws that kernels make
-
-    def __init__(self, seeds: Sequence[Seed], device: str, shape: Any) -> None:
-        """`shape`: the constants that the kernels are compiled for."""
-        self.seeds, self.device, self.shape = list(seeds), torch.device(device), shape
-        self.task, agent = shape.task, seeds[0].agent
-        self.episodes = EpisodeShape(self.task, self.task.sources)
-        self.streams: dict[Any, list[list[Any]]] = {}  # of the episodes of evaluations
-        # the seeds' own arrays that the device has copies of
-        self.copied: dict[str, list[np.ndarray]] = {
-            **{name: [getattr(s.memory, name) for s in seeds] for name in self.of_memory},
-            **{name: [getattr(s.envs, array) for s in seeds] for name, array in OF_ENVS.items()},
-        }
-        keys = [[s.agent.keys[purpose] for purpose in self.purposes] for s in seeds]
-        lane_keys = [list(s.envs.streams) for s in seeds]
-        self.arrays = self.Arrays(  # tensors with a row for each seed
-            **empty_rows(len(seeds), self.specs_of(seeds[0], shape), device),
-            params=torch.from_numpy(self.pack_params(agent)).to(device),
-            streams=torch.stack([key_tensor(row, "cpu") for row in keys]).to(device),
-            lane_stream=torch.stack([key_tensor(row, "cpu") for row in lane_keys]).to(device),
-        )
-
-    @staticmethod
-    def pack_params(agent: Any) -> np.ndarray:
-        """Settings that kernels read as numbers."""
-        raise NotImplementedError
-
-    @classmethod
-    def sizes_of(cls, seed: Seed, shape: Any) -> ArraySpecs:
-        """Type and shape of a seed's arrays that are no copies of the host's."""
-        raise NotImplementedError
-
-    @classmethod
-    def specs_of(cls, seed: Seed, shape: Any) -> ArraySpecs:
-        """Type and shape of all of a seed's arrays."""
-        arrays = {name: getattr(seed.memory, name) for name in cls.of_memory}
-        arrays |= {name: getattr(seed.envs, array) for name, array in OF_ENVS.items()}
-        copies = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-        block = (np.dtype(np.float32), tuple(seed.agent.block.shape))
-        return copies | {"block": block} | dict(cls.sizes_of(seed, shape))
-
-    @classmethod
-    def bytes_of(cls, seed: Seed, shape: Any) -> int:
-        """Memory of a seed on the device, its agent's networks included."""
-        specs = cls.specs_of(seed, shape).values()
-        return seed.agent.block.nbytes + sum(d.itemsize * math.prod(size) for d, size in specs)
-
-    @property
-    def sums(self) -> torch.Tensor:
-        return self.arrays.sums
-
-    def send_copies(self) -> None:
-        self.arrays.block.copy_(torch.stack([seed.agent.block for seed in self.seeds]))
-        for name, arrays in self.copied.items():
-            # one by one: memories that were never written to are then never made
-            for row, array in zip(getattr(self.arrays, name), arrays, strict=True):
-                row.copy_(torch.from_numpy(array))
-
-    def fetch_copies(self) -> None:
-        for name, arrays in self.copied.items():
-            rows = getattr(self.arrays, name).cpu().numpy()
-            for array, row in zip(arrays, rows, strict=True):
-                array[...] = row
-        for seed in self.seeds:
-            seed.envs.see_again()
-
-    def fetch_blocks(self) -> None:
-        """Parameters and moments, in one launch for all."""
-        copied: Any = torch
-        blocks = [seed.agent.block for seed in self.seeds]
-        copied._foreach_copy_(blocks, list(self.arrays.block.unbind(0)))
-
+    def warm_up(self) -> None: ...  # compiles the kernels; no side effects
+    def send(self, steps: list[int], rounds: list[int]) -> None: ...  # host to device
+    def fetch(self) -> None: ...  # device to host
+    def fetch_networks(self) -> None: ...  # parameters and the count of updates alone
+    def rounded(self, rounds: int) -> int: ...  # the number near this one that is fastest
+    def advance(self, rounds: int) -> None: ...  # one launch
+    # of each learner the episodes that ended in the last launch; waits for it
+    def finished(self) -> list[list[Episode]]: ...
+    # episodes of each learner's policy; None: stopped
     def play(
-        self, episodes: int, limit: int, purpose: Purpose, how: str, stop: Callable[[], bool]
-    ) -> list[Played] | None:
-        """Episodes of every seed's policy, those that an evaluation on the host plays; None if
-        `stop` returned true."""
-        if (episodes, purpose) not in self.streams:
-            self.streams[episodes, purpose] = [
-                [
-                    key(start, Purpose.EPISODE)
-                    for start in episode_seeds(seed.agent.seed, purpose, episodes)
-                ]
-                for seed in self.seeds
-            ]
-        streams = self.streams[episodes, purpose]
-        return play(self.launcher(how), self.task, streams, limit, self.device, stop)
+        self, episodes: int, limit: int, purpose: Any, how: str, stop: Callable[[], bool]
+    ) -> list[Any] | None: ...
 
-    def compile_evaluation(self, how: str) -> None:
-        play(self.launcher(how), self.task, [[0]], 0, self.device)
 
-    def launcher(self, how: str) -> Callable[[Episodes, int, int, int, Any], None]:
-        """One launch of an evaluation's kernel."""
-        raise NotImplementedError
+class Group:
+    """Learners and their arrays on a device. All are at the same step."""
+
+    def __init__(self, learners: Sequence[Any], runs: DeviceRuns) -> None:
+        self.learners, self.runs = list(learners), runs
+        self.sent = False  # whether the device's copy is the newer one
+        self.launches = 0
+        # the launches after which everything, networks and sums came back
+        self.fetched = self.looked = self.summed = 0
+        self.fetching = Lock()  # runs are saved in threads, and the first to come fetches for all
+        self.at_once = FEWEST  # rounds of the next launch
+        self.ended: list[list[Episode]] = [[] for _ in self.learners]
+        self.judged: tuple[Any, Any] = (None, None)
+        for learner in self.learners:
+            learner.engine.group = self
+
+    def warm_up(self) -> None:
+        """Compiles the kernels; an Obstacle where they cannot be."""
+        try:
+            self.runs.warm_up()
+        except Exception as error:  # whatever a compiler may say
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
+            raise Obstacle(f"its kernels cannot be compiled here ({reason})") from error
+
+    def send(self) -> None:
+        """Copies the learners' arrays to the device if it does not hold them."""
+        if not self.sent:
+            steps, rounds = zip(
+                *((learner.step, learner.rounds) for learner in self.learners), strict=True
+            )
+            self.runs.send(list(steps), list(rounds))
+            self.sent = True
+
+    def run(self, most: int) -> int:
+        """Launches a few milliseconds, at most this many rounds of every learner; returns how
+        many."""
+        self.send()
+        count, start = max(1, min(most, self.runs.rounded(self.at_once))), perf_counter()
+        self.runs.advance(count)
+        for kept, ended in zip(self.ended, self.runs.finished(), strict=True):
+            kept += ended
+        seconds = (perf_counter() - start) / count
+        self.at_once = min(max(int(LAUNCH / seconds), 1), MOST_ROUNDS, 2 * self.at_once)
+        self.launches += 1
+        for learner in self.learners:
+            learner.step += count * learner.envs.num_envs
+            learner.rounds += count
+        return count
+
+    def finished(self) -> list[list[Episode]]:
+        """The episodes of each learner that ended since the last call."""
+        ended, self.ended = self.ended, [[] for _ in self.learners]
+        return ended
+
+    def fetch_networks(self) -> None:
+        """Copies parameters to the host, for acting there."""
+        if self.looked < self.launches:
+            self.looked = self.launches
+            self.runs.fetch_networks()
+
+    def fetch(self) -> None:
+        """Copies the learners' arrays to the host, before a checkpoint."""
+        with self.fetching:
+            if self.fetched < self.launches:
+                self.runs.fetch()
+                self.fetched = self.looked = self.launches
+
+    def take_sums(self) -> None:
+        """Adds the statistics to the engines' sums."""
+        if self.summed < self.launches:
+            self.summed = self.launches
+            for learner, sums in zip(self.learners, self.runs.sums.tolist(), strict=True):
+                learner.engine.add_sums(sums)
+            self.runs.sums.zero_()
+
+    def evaluate(
+        self,
+        learner: Any,
+        episodes: int,
+        limit: int,
+        purpose: Any,
+        how: str,
+        stop: Callable[[], bool] = bool,
+    ) -> Any:
+        """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`); None
+        if `stop` returned true."""
+        request = (self.launches, episodes, limit, purpose, how)
+        if self.judged[0] != request:
+            self.send()
+            results = self.runs.play(episodes, limit, purpose, how, stop)
+            if results is None:
+                return None
+            self.judged = request, results
+        return self.judged[1][self.learners.index(learner)]
+
+    def renew(self) -> None:
+        """The host's copy is the newer one now."""
+        self.sent, self.judged = False, (None, None)
+
+    def dissolve(self) -> None:
+        """Ends the group after settings changed: the next round makes another."""
+        self.fetch()
+        self.take_sums()
+        for learner in self.learners:
+            learner.engine.group = None
+
+
+class ResidentEngine:
+    """Mixin: list it before the plain engine. Its rounds are a group's; a round has no separate
+    stages."""
+
+    rounds_by: RoundDriver = "device"
+    group: Group | None = None
+    sums: Any
+
+    runs_home: ClassVar[str]  # module:Class of the `ResidentRuns`, which need Triton
+    memory_attribute: ClassVar[str]  # what a learner calls what is learned from
+
+    @classmethod
+    def host_run(cls, learner: Any) -> Any:
+        from tenfold.engines.resident_runs import HostRun  # here: it needs Triton
+
+        return HostRun(learner.agent, getattr(learner, cls.memory_attribute), learner.envs)
+
+    @classmethod
+    def make_group(cls, learners: Sequence[Any], of: int = 0) -> Group:
+        """A group of these learners, whose settings are alike but for the seed. They may be some
+        of the `of` seeds of an experiment, all of which are trained alike."""
+        first, kind = learners[0], import_by_name(cls.runs_home)
+        runs = [cls.host_run(learner) for learner in learners]
+        device, precision = str(first.agent.device), first.engine.precision
+        return Group(learners, kind(runs, device, precision, of=of))
+
+    @classmethod
+    def bytes_each(cls, learner: Any) -> int:
+        """Memory of a learner on the device."""
+        return import_by_name(cls.runs_home).bytes_each(cls.host_run(learner))
+
+    def run_rounds(self, learner: Any, most: int, until: int | None) -> list[Episode]:
+        """Rounds of a learner by a group of its own, not beyond step `until`; returns the episodes
+        that ended."""
+        if until is not None:
+            most = min(most, -((learner.step - until) // learner.envs.num_envs))
+        learner.clock.start()
+        group = self.group or self.make_group([learner])
+        group.run(most)
+        group.fetch_networks()
+        (finished,) = group.finished()
+        learner.clock.lap("update")
+        return finished
+
+    def prepare(self, run: Any) -> None:
+        # here: they come from the device for all learners at once
+        self.sums = torch.as_tensor(self.sums).cpu().numpy()
+
+    def settle(self) -> None:
+        if self.group:
+            self.group.fetch()
+
+    def set_lr(self, lr: Any) -> None:
+        if self.group:
+            self.group.dissolve()
+
+    def add_sums(self, more: list[float]) -> None:
+        self.sums += np.array(more, self.sums.dtype)
+
+    def take_sums(self) -> None:
+        if self.group:
+            self.group.take_sums()
+
+    def statistics(self) -> dict[str, float]:
+        self.take_sums()
+        return super().statistics()  # type: ignore[misc]
+
+    def state(self) -> Any:
+        self.take_sums()
+        return super().state()  # type: ignore[misc]
+
+    def load_state(self, state: Any) -> None:
+        self.take_sums()
+        super().load_state(state)  # type: ignore[misc]
+        if self.group:
+            self.group.renew()
+
+
+def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
+    """Why a resident engine does not fit an agent with fully connected layers."""
+    hidden = agent.config.net.hidden
+    if not runs_on_gpu(run.world):
+        names = ", ".join(KINDS)
+        return f"{run.world} does not run on the GPU ({names} and registered tasks do)"
+    if agent.layout.frames > 1:
+        return "the network sees several frames"
+    if run.shapes_rewards:
+        return "rewards are normalised or clipped"
+    if agent.layout.size > WIDEST:
+        return f"it is for observations of up to {WIDEST} numbers"
+    if len(hidden) not in range(1, DEEPEST + 1) or max(hidden) > WIDEST or outputs > WIDEST:
+        return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
+    if agent.config.net.activation not in ("relu", "tanh"):
+        return f"the activation is {agent.config.net.activation}"
+    if run.actors > 1 or run.where in ("processes", "ray"):
+        return "actors act elsewhere"
+    if run.verify:
+        return "updates that are verified are made one by one"
+    return "" if find_spec("triton") else "Triton is not installed"

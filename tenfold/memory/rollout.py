@@ -151,7 +151,7 @@ class RolloutBuffer:
         """What the step of the current row brought; returns that row. `next_value` is the caller's
         to set where it ended."""
         t = int(self.count[0])
-        store_step(
+        store_in_rollout(
             t,
             self.gamma,
             self.scale,
@@ -251,7 +251,7 @@ def store_step_reference(
 
 @pair(store_step_reference, step_examples)
 @kernel
-def store_step(
+def store_in_rollout(
     t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight
 ):
     for b in range(new_reward.size):

@@ -99,7 +99,7 @@ ALIGNED = 16  # bytes
 
 class StagingBuffer:
     """Arrays of fixed shapes that always arrive at the same place on a device, all in one copy:
-    `there[k]` are those of the k-th of `count` equal parts, by name, for work that was recorded
+    `on_device[k]` are those of the k-th of `count` equal parts, by name, for work that was recorded
     with them.
 
     `open` gives the arrays to write to, part by part; `send` lets the first of them go. A buffer on
@@ -209,7 +209,7 @@ class DeviceReplay:
         rows, width = len(self.memories) * self.rows, self.obs_words[0].shape[1]
         # the last row is nobody's
         self.table = torch.zeros(rows + 1, width, dtype=tensor_type(word), device=device)
-        self.numbers = self.table.view(tensor_type(obs.dtype))  # the same, number by number
+        self.elements = self.table.view(tensor_type(obs.dtype))  # the same, number by number
         self.room = min(self.rows, max(LEAST, 4 * len(self.memories[0].head)))
         shapes = {"place": ((self.room,), np.int64), "row": ((self.room, width), word)}
         self.parcel = StagingBuffer(device, shapes, depth=2)
@@ -256,7 +256,7 @@ class DeviceReplay:
 
     def at(self, places: torch.Tensor) -> torch.Tensor:
         """The observations at `places`, numbers behind one another in the last dimension."""
-        rows = self.table.index_select(0, places.flatten()).view(self.numbers.dtype)
+        rows = self.table.index_select(0, places.flatten()).view(self.elements.dtype)
         return rows.view(*places.shape, -1)
 
 

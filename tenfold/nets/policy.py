@@ -20,8 +20,8 @@ OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 
 class Tower(nn.Module):
-    """Convolutions if the input is an image, then fully connected layers, which read `beside` more
-    numbers. As `members` towers at once it takes and gives these in front."""
+    """Convolutions if the input is an image, then fully connected layers, which read
+    `extra_inputs` more numbers. As `members` towers at once it takes and gives these in front."""
 
     def __init__(
         self,

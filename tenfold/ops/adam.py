@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.optim.adam import adam as fused
+from torch.optim.adam import adam as torch_adam
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
@@ -99,13 +99,13 @@ def adam_recorded(
     lr: torch.Tensor,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same for work that is recorded and repeated: what changes from step to step, how many
-    there were `before` and the learning rate, are tensors, and all is one kernel. `before` [] or
-    [M] counts this step afterwards."""
+    """`adam` for work that is recorded and repeated: what changes from step to step, how many there
+    were `before` and the learning rate, are tensors, and all is one kernel. `before` [] or [M]
+    counts this step afterwards."""
     members = flat.dim() > 1
     per_member = [t.unbind() if members else [t] for t in (flat, grad, mean, square, before)]
     flats, grads, means, squares, steps = map(list, per_member)
-    fused(
+    torch_adam(
         flats,
         grads,
         means,
@@ -125,7 +125,7 @@ def adam_recorded(
 
 
 def arrays(example: Any) -> Any:
-    """The same examples as NumPy arrays."""
+    """The examples that `example` yields, as NumPy arrays."""
 
     def yield_arrays(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
         for inputs in example(rng, dtype):

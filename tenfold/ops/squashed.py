@@ -2,7 +2,7 @@
 as compiled code: what `gaussian` says of them, for actor-critic methods.
 
 The network's output is [2D, B]: the means μ, then the logarithms of the deviations, clipped to
-LEAST_LOG_STD … MOST_LOG_STD. u = μ + σ·z, a = tanh u; the noise z and the actions a are [D, B].
+LOG_STD_MIN … LOG_STD_MAX. u = μ + σ·z, a = tanh u; the noise z and the actions a are [D, B].
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from tenfold.ops.gaussian import (
     squashed_log_prob_reference,
 )
 
-LEAST_LOG_STD, MOST_LOG_STD = -20.0, 2.0
-LEAST, MOST = np.float32(LEAST_LOG_STD), np.float32(MOST_LOG_STD)
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+LEAST, MOST = np.float32(LOG_STD_MIN), np.float32(LOG_STD_MAX)
 LOG_TWO, HALF_LOG = np.float32(LOG_2), np.float32(HALF_LOG_TAU)
 ONE, TWO, HALF = np.float32(1), np.float32(2), np.float32(0.5)
 SHAPES = ((1, 1), (1, 64), (3, 7), (6, 33), (2, 16))  # D, B
@@ -65,7 +65,7 @@ def sample_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 def sampled(output: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(actions [D, B], log π [B])."""
     mean, log_std = output.double().chunk(2)
-    log_std = log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD)
+    log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
     raw = mean + log_std.exp() * noise.double()
     one = torch.ones(1, dtype=torch.float64)
     return raw.tanh(), squashed_log_prob(mean, log_std, raw, -one, one).sum(0)

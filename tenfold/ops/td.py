@@ -218,7 +218,7 @@ def categorical_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple
 
 
 def categorical_gradient_reference(*arguments):
-    """Autograd through the equations above. What the kernel writes into is not looked at."""
+    """Autograd through the equations of `qlearning`; what the kernel writes into is not read."""
     *numbers, low, high, _delta, _error, _y = arguments
     return gradient_by_autograd(partial(categorical_items, low=low, high=high), *numbers)
 

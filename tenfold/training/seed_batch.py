@@ -58,7 +58,7 @@ def require_room(learner: Any, seeds: int) -> None:
 
 def require_kernels(learner: Any, seeds: int, quiet: bool) -> None:
     """Compiles the kernels for so many seeds; refuses an engine that cannot run them."""
-    device_group = learner.engine.together([learner], seeds)
+    device_group = learner.engine.make_group([learner], seeds)
     try:
         learners.warm_up(device_group, quiet)
     except Obstacle as obstacle:
@@ -254,7 +254,7 @@ class SeedBatch:
         """Drives slots at the same step and with the same learning rate to their ends."""
         everyone: list[Any] = [slot.session.learner for slot in slots]
         try:
-            device_group = everyone[0].engine.together(everyone, len(self.group.members))
+            device_group = everyone[0].engine.make_group(everyone, len(self.group.members))
         except torch.OutOfMemoryError:  # somebody else took it meanwhile
             raise UserError(
                 f"The GPU's memory does not hold {len(slots):,} {self.group.what}: train fewer at "

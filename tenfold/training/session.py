@@ -210,7 +210,7 @@ class Session:
         display.say(f"{title}, {run.steps:,} steps -> {self.folder.path}{onward}")
         display.say(
             f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
-            f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
+            f"parameters; {about.memory_text}{'; ' if about.where else ''}{about.where}"
         )
         for note_line in advice(run):
             display.say(f"Note: {note_line}")

@@ -184,10 +184,10 @@ def test_a_runs_own_evaluations_and_later_ones_do_so_too(tmp_path: Path) -> None
 
 def test_compiled_environments_leave_their_loop_for_it_and_the_engine_says_so() -> None:
     usual = make_learner(named("dqn", {"env": "tenfold/CartPole-v1"}))
-    assert usual.engine.compiled and "steps outside" not in usual.engine_choice
+    assert usual.engine.compiled_envs and "steps outside" not in usual.engine_choice
     run = named("dqn", {"env": "tenfold/CartPole-v1", "max_episode_steps": 7})
     learner = make_learner(run)
-    assert learner.engine.compiled is None
+    assert learner.engine.compiled_envs is None
     assert "tenfold/CartPole-v1 steps outside of the compiled loop" in learner.engine_choice
     lengths = [e.length for _ in range(300) for e in learner.round(200)]
     assert lengths and max(lengths) == 7

@@ -12,7 +12,7 @@ import pytest
 import torch
 from numba.core.runtime import _nrt_python, rtsys
 
-from tenfold.algorithms.dqn import GRAD, ONLINE, DQNAgent
+from tenfold.algorithms.dqn import DQN_GRAD, DQN_ONLINE, DQNAgent
 from tenfold.algorithms.dqn_settings import Prioritized
 from tenfold.algorithms.kernels import dqn as kernels
 from tenfold.algorithms.kernels.dqn import FusedDQN, dqn_round
@@ -135,7 +135,7 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
     loss.backward()
     used = 0
     for name, parameter in twin.online.named_parameters():
-        found = agent.block[GRAD, used : used + parameter.numel()].double()
+        found = agent.block[DQN_GRAD, used : used + parameter.numel()].double()
         expected = parameter.grad.flatten()  # type: ignore[union-attr]
         used += parameter.numel()
         assert (found - expected).norm() <= 1e-6 * expected.norm(), name
@@ -238,9 +238,11 @@ def test_plain_and_fused_runs_begin_alike_and_drift_no_faster_than_plain_from_th
     def updated(engine: str, nudge: bool = False) -> torch.Tensor:
         p = filled(engine=engine)
         if nudge:
-            p.agent.block[ONLINE] = torch.nextafter(p.agent.block[ONLINE], torch.tensor(torch.inf))
+            p.agent.block[DQN_ONLINE] = torch.nextafter(
+                p.agent.block[DQN_ONLINE], torch.tensor(torch.inf)
+            )
         p.engine.update(500, 500, Clock())
-        return p.agent.block[ONLINE].clone()
+        return p.agent.block[DQN_ONLINE].clone()
 
     plain = updated("plain")
     fused_drift, plain_drift = (

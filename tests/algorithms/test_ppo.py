@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.ppo import GRAD, ONLINE, PlainPPO, PPOAgent
+from tenfold.algorithms.ppo import PPO_GRAD, PPO_ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_cpu import FusedPPO
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
@@ -158,7 +158,7 @@ def test_resume_is_as_if_never_stopped(env: str, agent: dict, engine: str) -> No
     while again.step < 400:
         again.round(400)
     assert p.agent.updates == again.agent.updates > 0
-    assert torch.equal(p.agent.block[ONLINE], again.agent.block[ONLINE])
+    assert torch.equal(p.agent.block[PPO_ONLINE], again.agent.block[PPO_ONLINE])
 
 
 def test_at_a_time_limit_the_value_is_that_of_the_final_observation() -> None:
@@ -192,7 +192,7 @@ def test_counterfactual_baselines_give_each_component_its_own_advantage() -> Non
     assert advantage.shape == (48, 10) and advantage.std(dim=1).min() > 0
     before = p.agent.online.flat.clone()
     p.engine.learn(0, p.engine.per_phase, 0)
-    assert not torch.equal(before, p.agent.online.flat) and p.agent.block[GRAD].isfinite().all()
+    assert not torch.equal(before, p.agent.online.flat) and p.agent.block[PPO_GRAD].isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_an_update_is_that_of_the_equations_in_double_precision(case: str) -> No
     engine = OffPolicyEngine(agent, replay, Lanes())  # type: ignore[arg-type]
     before = agent.block.clone()
     errors = engine.launch(0, Clock())
-    rows = {name: value.clone() for name, value in engine.rows.items()}
+    rows = {name: value.clone() for name, value in engine.batch_tensors.items()}
     assert len(set(rows["discount"].tolist())) > 1  # some steps terminated
     if replay.priorities:
         assert len(set(rows["weight"].tolist())) > 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET
+from tenfold.algorithms.dqn import DQN_GRAD, DQN_ONLINE, DQN_TARGET
 from tenfold.algorithms.dqn_team import SequentialAgents, Team, TeamReplay
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo_learner import PPOLearner
@@ -74,7 +74,7 @@ def test_every_agent_has_its_own_network_rows_and_draws() -> None:
     place = played(world(agent=IMPLICIT), 100)
     team, replay = place.agent, place.replay
     assert isinstance(team, Team) and isinstance(replay, TeamReplay)
-    flat = team.block[:, ONLINE]
+    flat = team.block[:, DQN_ONLINE]
     assert len({tuple(row) for row in flat.tolist()}) == 5
     for m, own in enumerate(replay.memories):
         lanes = slice(2 * m, 2 * m + 2)
@@ -119,14 +119,14 @@ def test_an_update_clips_every_agents_gradient_and_leaves_its_loss_unscaled() ->
     team, engine = place.agent, place.engine
     assert isinstance(team, Team) and type(engine) is OffPolicyEngine
     engine.update(1, 200, Clock())
-    assert team.block[:, GRAD].norm(dim=-1).tolist() == pytest.approx([0.01] * 5, rel=1e-3)
+    assert team.block[:, DQN_GRAD].norm(dim=-1).tolist() == pytest.approx([0.01] * 5, rel=1e-3)
     # the statistics hold the mean over agents of the mean over items, each computed here by the
     # agent alone on its own batch
     losses = []
     for m, agent in enumerate(team.agents):
         agent.block.copy_(played(place.run, 1).agent.block[m])  # as it was before the update
         agent.count[:] = 0
-        batch = {name: rows[m] for name, rows in engine.rows.items()}
+        batch = {name: rows[m] for name, rows in engine.batch_tensors.items()}
         noise = [agent.draw_noise(p, 0) for p in (Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET)]
         losses.append(agent.loss(batch, *noise, 8)[0].item())
     assert engine.statistics()["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
@@ -135,12 +135,12 @@ def test_an_update_clips_every_agents_gradient_and_leaves_its_loss_unscaled() ->
 @pytest.mark.parametrize("stack", ["together", "apart"])
 def test_the_target_is_renewed_once_every_so_many_updates(stack: str) -> None:
     place = played(world(stack=stack, engine="plain", agent={"learning_starts": 10**6}), 100)
-    target = place.agent.block[:, TARGET].clone()
+    target = place.agent.block[:, DQN_TARGET].clone()
     place.engine.update(4, 100, Clock())
-    assert torch.equal(place.agent.block[:, TARGET], target)
+    assert torch.equal(place.agent.block[:, DQN_TARGET], target)
     place.engine.update(1, 100, Clock())
-    assert torch.equal(place.agent.block[:, TARGET], place.agent.block[:, ONLINE])
-    assert not torch.equal(place.agent.block[:, TARGET], target)
+    assert torch.equal(place.agent.block[:, DQN_TARGET], place.agent.block[:, DQN_ONLINE])
+    assert not torch.equal(place.agent.block[:, DQN_TARGET], target)
 
 
 def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
@@ -173,7 +173,9 @@ def test_fused_agents_do_what_plain_ones_do() -> None:
     """The same draws and rows; after some updates the same parameters within rounding."""
     fused, plain = (played(world(engine=engine), 200) for engine in ("fused", "plain"))
     assert fused.agent.updates == plain.agent.updates > 10
-    assert torch.allclose(fused.agent.block[:, ONLINE], plain.agent.block[:, ONLINE], atol=1e-4)
+    assert torch.allclose(
+        fused.agent.block[:, DQN_ONLINE], plain.agent.block[:, DQN_ONLINE], atol=1e-4
+    )
     assert np.array_equal(fused.envs.obs, plain.envs.obs)
 
 

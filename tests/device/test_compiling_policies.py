@@ -10,7 +10,7 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from tenfold.algorithms.kernels import ppo_resident_learn, ppo_resident_play
-from tenfold.algorithms.kernels import ppo_resident_seeds as kernels
+from tenfold.algorithms.kernels import ppo_resident_runs as kernels
 from tenfold.algorithms.kernels.ppo_resident_arrays import PPOArrays
 from tenfold.config.run import Run
 from tenfold.training.learners import make_learner
@@ -26,8 +26,8 @@ for name in sys.argv[1:]:
     agent = {"name": "ppo", "horizon": 8, "minibatches": 2, "net": {"hidden": [16], "activation": "tanh"}}
     run = Run.of({"env": f"forage:{name}", "num_envs": 16, "engine": "plain", "agent": agent})
     one = make_learner(run)
-    seed = kernels.Seed(one.agent, one.rollout, one.envs)
-    kinds = PPOArrays(*(NAMES[t.dtype] for t in kernels.ResidentPolicies([seed], "cpu").arrays))
+    seed = kernels.HostRun(one.agent, one.rollout, one.envs)
+    kinds = PPOArrays(*(NAMES[t.dtype] for t in kernels.ResidentPPORuns([seed], "cpu").arrays))
     for kernel, integers in INTEGERS.items():
         source = ASTSource(
             fn=kernel,

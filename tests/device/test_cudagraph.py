@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import algorithm, import_by_name
-from tenfold.engines.cudagraph import Graph
+from tenfold.engines.cudagraph import CudaGraph
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.storage import read_arrays
 from tenfold.training.learners import make_learner
@@ -458,11 +458,11 @@ def test_a_policy_that_remembers_has_it_too_and_long_sequences_are_graphs_of_the
 def test_a_graph_reads_what_its_tensors_hold_when_it_is_replayed(device: str) -> None:
     scale, total = torch.ones(1, device=device), torch.zeros(1, device=device)
     pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
-    graph = Graph(lambda: total.add_(scale), [total], pool)
+    graph = CudaGraph(lambda: total.add_(scale), [total], pool)
     assert total.item() == 0
     for value in (2.0, 5.0):
         scale.fill_(value)
-        graph.replay()
+        graph.launch()
     assert total.item() == 7
 
 
@@ -512,7 +512,7 @@ def test_a_recorded_update_can_be_repeated_without_the_host(
     else:
         engine.update(1, learner.step, learner.clock)
     with Operations() as operations:
-        (engine.minibatches if on_policy else engine.updates)(1)()
+        (engine.make_minibatches_work if on_policy else engine.make_updates_work)(1)()
     assert operations.names
     assert UNRECORDABLE & {*operations.names} == set()
 
@@ -523,7 +523,7 @@ def test_where_recording_fails_the_plain_engine_takes_over_and_says_so(
     def refuse(*given: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr("tenfold.engines.cudagraph.Graph.__init__", refuse)
+    monkeypatch.setattr("tenfold.engines.cudagraph.CudaGraph.__init__", refuse)
     for agent, env in (({}, IMAGES), ({"distribution": IMPLICIT}, TEAM), ({"name": "ppo"}, IMAGES)):
         learner = make_learner(a_run(env, agent, "auto", device))
         assert learner.description.name == "plain"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from test_resident import learner
 
-from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
+from tenfold.algorithms.kernels.dqn_resident_runs import HostRun, ResidentDQNRuns
 from tenfold.core.random import Purpose
-from tenfold.engines.together import Group
+from tenfold.engines.resident import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.evaluation.player import EpisodeQueue, Score, StepBudget
 
@@ -30,7 +30,7 @@ def both(
         each.run = replace(each.run, eval_episodes=episodes, episode_limit=limit, eval_steps=steps)
     group = Group(
         learners,
-        ResidentSeeds([Seed(each.agent, each.replay, each.envs) for each in learners], device),
+        ResidentDQNRuns([HostRun(each.agent, each.replay, each.envs) for each in learners], device),
     )
     allowance = StepBudget(steps, min(500, limit))
     found = []
@@ -92,7 +92,9 @@ def test_a_rota_knows_beforehand_whom_there_is_an_allowance_for(steps: int) -> N
 
 def test_one_evaluation_serves_all_learners_until_they_have_learned_on() -> None:
     learners = [learner({}, 4, seed) for seed in (3, 8)]
-    seeds = ResidentSeeds([Seed(each.agent, each.replay, each.envs) for each in learners], "cpu")
+    seeds = ResidentDQNRuns(
+        [HostRun(each.agent, each.replay, each.envs) for each in learners], "cpu"
+    )
     group, played = Group(learners, seeds), []
     play = seeds.play
     seeds.play = lambda *given: played.append(given) or play(*given)  # type: ignore[method-assign]

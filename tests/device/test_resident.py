@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.kernels.dqn_resident_seeds import ResidentSeeds, Seed
+from tenfold.algorithms.kernels.dqn_resident_runs import HostRun, ResidentDQNRuns
 from tenfold.config.run import Run
-from tenfold.engines.together import MOST_ROUNDS
+from tenfold.engines.resident import MOST_ROUNDS
 from tenfold.training.learners import make_learner
 
 PRIORITIZED = "prioritized(0.6, 0.4, 1e-6)"
@@ -93,8 +93,10 @@ def learner(options: dict[str, Any], starts: int, seed: int = 0) -> Any:
     )
 
 
-def resident(learners: list[Any], device: str) -> ResidentSeeds:
-    made = ResidentSeeds([Seed(each.agent, each.replay, each.envs) for each in learners], device)
+def resident(learners: list[Any], device: str) -> ResidentDQNRuns:
+    made = ResidentDQNRuns(
+        [HostRun(each.agent, each.replay, each.envs) for each in learners], device
+    )
     made.send([each.step for each in learners], [each.rounds for each in learners])
     return made
 
@@ -146,7 +148,7 @@ def test_moments_in_memory_are_the_same_as_in_registers(warps: int) -> None:
     plain, fast = learner({"clip_norm": 1.0}, 8), learner({"clip_norm": 1.0}, 8)
     for _ in range(14):
         plain.round()
-    group = ResidentSeeds([Seed(fast.agent, fast.replay, fast.envs)], "cpu", warps=warps)
+    group = ResidentDQNRuns([HostRun(fast.agent, fast.replay, fast.envs)], "cpu", warps=warps)
     assert group.shape.moments_in_memory == (warps == 4)
     group.send([0], [0])
     group.advance(14)

@@ -116,7 +116,7 @@ def test_without_a_gpu_it_is_refused_and_nobody_hears_of_it_unasked() -> None:
 
 def test_without_triton_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(a_run(engine="plain"))
-    monkeypatch.setattr("tenfold.engines.together.find_spec", lambda name: None)
+    monkeypatch.setattr("tenfold.engines.resident.find_spec", lambda name: None)
     assert ResidentDQN.why_not(learner.agent, a_run()) == "Triton is not installed"
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton.language as tl
 
-from tenfold.algorithms.kernels.ppo_resident_seeds import ResidentPolicies, Seed
+from tenfold.algorithms.kernels.ppo_resident_runs import HostRun, ResidentPPORuns
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.envs.device import device_task
@@ -72,9 +72,9 @@ def learner(options: dict[str, Any], seed: int = 0) -> Any:
     return make_learner(Run.of(run | {"agent": {"name": "ppo"} | usual | given}))
 
 
-def resident(learners: list[Any], device: str) -> ResidentPolicies:
-    seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
-    made = ResidentPolicies(seeds, device)
+def resident(learners: list[Any], device: str) -> ResidentPPORuns:
+    seeds = [HostRun(each.agent, each.rollout, each.envs) for each in learners]
+    made = ResidentPPORuns(seeds, device)
     made.send([each.step for each in learners], [each.rounds for each in learners])
     return made
 
@@ -194,7 +194,7 @@ def test_a_component_without_an_allowed_option_is_refused_or_left_out(
     learner({"env": "forage:Forage-v0"})  # which registers it
     task = device_task("Forage-v0")
     monkeypatch.setattr(
-        "tenfold.algorithms.kernels.ppo_resident_seeds.device_task",
+        "tenfold.algorithms.kernels.ppo_resident_runs.device_task",
         lambda name: replace(task, mask=no_hand),
     )
     group = resident([learner({"env": "forage:Forage-v0"})], "cpu")

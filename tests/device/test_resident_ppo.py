@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from test_resident_policies import learner
 
-from tenfold.algorithms.kernels.ppo_resident_seeds import ResidentPolicies, Seed
+from tenfold.algorithms.kernels.ppo_resident_runs import HostRun, ResidentPPORuns
 from tenfold.algorithms.ppo_settings import PolicyOptimisation
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.engines.together import Group
+from tenfold.engines.resident import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.evaluation.player import StepBudget
 from tenfold.runs.metrics import read_rows
@@ -83,8 +83,8 @@ def test_evaluations_are_those_of_the_host(env: str, how: str) -> None:
         each.agent.online.flat.mul_(3)  # so that actions differ from state to state
         each.agent.norm.update(np.random.default_rng(0).normal(size=(9, each.agent.norm.size)))
         each.run = replace(each.run, eval_episodes=3, eval_policy=how, episode_limit=12)
-    seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
-    group = Group(learners, ResidentPolicies(seeds, "cpu"))
+    seeds = [HostRun(each.agent, each.rollout, each.envs) for each in learners]
+    group = Group(learners, ResidentPPORuns(seeds, "cpu"))
     for each in learners:
         judge, allowance = EpisodeEvaluator(each.run), StepBudget(10**6, 12)
         host = judge.play(each, 12, allowance, bool)
@@ -123,7 +123,7 @@ def test_kernels_that_do_not_compile_leave_their_place_to_another_engine(
     monkeypatch.setattr("tenfold.core.registry.OBSTACLES", found := {})
     monkeypatch.setattr("tenfold.engines.choose.OBSTACLES", found)
     monkeypatch.setattr("tenfold.training.learners.OBSTACLES", found)
-    monkeypatch.setattr(ResidentPolicies, "warm_up", broken)
+    monkeypatch.setattr(ResidentPPORuns, "warm_up", broken)
     done = train(a_run(), tmp_path / "run", quiet=True)
     assert done.step == 20
     (session,) = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]

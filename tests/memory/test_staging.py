@@ -196,7 +196,7 @@ def test_several_memories_lie_behind_one_another_and_nothing_is_sent_twice() -> 
         played(each, rng, 20)
     mirror.follow(mirror.go)
     for number, each in enumerate(both):
-        own = mirror.numbers[number * mirror.rows : (number + 1) * mirror.rows].numpy()
+        own = mirror.elements[number * mirror.rows : (number + 1) * mirror.rows].numpy()
         assert np.array_equal(own, each.obs)
     sent = mirror.parcel.count
     mirror.follow(mirror.go)

@@ -18,10 +18,10 @@ from tenfold.core.tables import open_table
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import (
     ERROR,
+    FIRST_NUMBER,
     OWN_ITEMS,
     STEP,
     WEIGHT,
-    WHOLE_SCHEDULE,
     draw_batch,
     keys_of,
     network_inputs,
@@ -160,7 +160,7 @@ def learn_critics(table):
     gradients' squares."""
     a = open_table(table)
     critics, size, activation = a.q.shape[0], a.row.size, a.activation
-    lr, by_q = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP]), a.items[VALUE]
+    lr, by_q = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP]), a.items[VALUE]
     loss, mean, squares = np.float32(0), np.float32(0), np.float32(0)
     for b in range(size):
         a.items[ERROR, b] = 0
@@ -223,7 +223,7 @@ def learn_actor(table, number):
     actor, grad, inputs = a.online[: part[1]], a.grad[: part[1]], a.inputs[NOW, : a.actor_sizes[0]]
     hidden, delta = a.actor_layers[HIDDEN], a.actor_layers[DELTA]
     mlp_backward(actor, a.actor_sizes, a.activation, inputs, hidden, delta, a.scratch_t, grad)
-    lr = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP])
+    lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
     return step_of_adam(a.online, a.grad, a.mean, a.square, part, number, lr, a.adam_eps)
 
 
@@ -283,7 +283,8 @@ def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
         "scratch_t": zeros(batch * int(max(actor.max(), critic.max()))),
         "order": np.zeros(batch, np.int64),
         "bounds": np.zeros(critics + 1, np.int64),
-        "options_taken": np.zeros(batch, np.int64),  # discrete actions
+        # of discrete actions; of numbers all 0, which picks a critic's only output
+        "options_taken": np.zeros(batch, np.int64),
     }
 
 

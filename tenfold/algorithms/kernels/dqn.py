@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent
+from tenfold.algorithms.dqn import DQN_GRAD, DQN_MEAN, DQN_ONLINE, DQN_SQUARE, DQN_TARGET, DQNAgent
 from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.tables import open_table
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fused import (
+    ALL_STAGES,
     DISCOUNT,
     ERROR,
+    FIRST_NUMBER,
     OWN_ITEMS,
     REWARD,
     ROUNDS,
     STEP,
     WEIGHT,
-    WHOLE,
-    WHOLE_SCHEDULE,
     draw_batch,
     keys_of,
     many_rounds,
@@ -51,8 +51,8 @@ from tenfold.ops.td import (
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
 # places in `keys`
 COIN, ACTION, NOISE_ACT, REPLAY, NOISE_ONLINE, NOISE_TARGET = range(6)
-ACTING = Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT
-LEARNING = Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET
+ACTING_PURPOSES = Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT
+LEARNING_PURPOSES = Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET
 # rows of `perturbed`
 UNDER_NOISE, TARGET_UNDER_NOISE, GRAD_UNDER_NOISE = range(3)
 
@@ -89,7 +89,7 @@ def acting_columns(agent: DQNAgent, count: int, perturbed: int = 1) -> dict[str,
     return {
         "block": agent.block.numpy(),
         "sizes": sizes,
-        "keys": keys_of(agent, *ACTING, *LEARNING),
+        "keys": keys_of(agent, *ACTING_PURPOSES, *LEARNING_PURPOSES),
         # parameters under noise, their target, gradient; without a column where there is none
         "perturbed": zeros(perturbed, parameter_count(agent.online.sizes) if noise else 0),
         "factors": zeros(2, noise),
@@ -121,7 +121,7 @@ def choose_actions(table, action, obs):
     them. Returns an environment in which nothing is allowed, or -1."""
     a = open_table(table)
     step, start, size = a.counter[STEP], a.counter[ROUNDS] * action.size, action.size
-    level = schedule_at(a.exploration, WHOLE_SCHEDULE, step)
+    level = schedule_at(a.exploration, FIRST_NUMBER, step)
     if a.noisy:  # an untrained network's favourite action would fill the memory otherwise
         level = 1.0 if step < a.learning_starts else 0.0
     greedy = 0
@@ -135,7 +135,7 @@ def choose_actions(table, action, obs):
         greedy += action[i] < 0
     if greedy == 0:
         return -1
-    parameters = a.block[ONLINE]
+    parameters = a.block[DQN_ONLINE]
     if a.noisy:
         fill_factors(a.keys[NOISE_ACT], a.counter[ROUNDS], a.factors[0])
         parameters = noisy_parameters(parameters, a.sizes, a.factors[0], a.perturbed[UNDER_NOISE])
@@ -197,7 +197,7 @@ def best_action(table, output, row, temperature, counter):
 
 @kernel(inline="always")
 def act(table, acting):
-    """The same; also as the environments number their actions."""
+    """`choose_actions`; its actions also as the environments number them."""
     action, obs = acting
     a = open_table(table)
     stuck = choose_actions(table, action, obs)
@@ -214,7 +214,7 @@ def find_gradient(table):
     """The gradient of the batch's loss; returns the loss and the mean value of its actions."""
     a = open_table(table)
     sizes, activation = a.sizes, a.activation
-    online, target, grad = a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    online, target, grad = a.block[DQN_ONLINE], a.block[DQN_TARGET], a.block[DQN_GRAD]
     if a.noisy:
         fill_factors(a.keys[NOISE_ONLINE], a.updates_made[0], a.factors[0])
         fill_factors(a.keys[NOISE_TARGET], a.updates_made[0], a.factors[1])
@@ -232,7 +232,7 @@ def find_gradient(table):
     loss, q = loss_gradient(table, output, next_output, chooser, by_output)
     mlp_backward(online, sizes, activation, obs, hidden, delta, a.scratch_t, grad)
     if a.noisy:
-        noisy_gradient(grad, sizes, a.factors[0], a.block[GRAD])
+        noisy_gradient(grad, sizes, a.factors[0], a.block[DQN_GRAD])
     return loss, q
 
 
@@ -252,14 +252,16 @@ def loss_gradient(table, output, next_output, chooser, by_output):
 
 
 @kernel(inline="always")
-def apply_gradient(table):
-    """Clipping, Adam, the target network; returns the gradient's norm before it was clipped."""
+def step_and_follow(table):
+    """Clipping, a step of Adam, and the target network follows; returns the gradient's norm before
+    it was clipped."""
     a = open_table(table)
-    updates, online, target, grad = a.updates_made, a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    updates, grad = a.updates_made, a.block[DQN_GRAD]
+    online, target = a.block[DQN_ONLINE], a.block[DQN_TARGET]
     _, norm = clip_numba(grad, a.clip_norm)
     updates[0] += 1
-    lr = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP])
-    adam_numba(online, grad, a.block[MEAN], a.block[SQUARE], updates[0], lr, a.adam_eps)
+    lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
+    adam_numba(online, grad, a.block[DQN_MEAN], a.block[DQN_SQUARE], updates[0], lr, a.adam_eps)
     if a.target_every == 0:
         polyak_numba(target, online, a.tau)
     elif updates[0] % a.target_every == 0:
@@ -276,7 +278,7 @@ def update(table, memory):
     sums, error = a.sums, a.items[ERROR]
     draw_batch(table, a.keys[REPLAY], m_obs, m_action, a.action)
     loss, q = find_gradient(table)
-    norm = apply_gradient(table)
+    norm = step_and_follow(table)
     if a.prioritized:
         set_priorities(a.m_tree, a.m_top, a.row, error, a.alpha, a.priority_eps)
     sums[0] += loss
@@ -296,14 +298,14 @@ def dqn_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
 def dqn_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
     arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), dqn_round, WHOLE, most, arguments)
+    return many_rounds(play_all, (action, lanes), dqn_round, ALL_STAGES, most, arguments)
 
 
 # the engine
 
 
-def why_not_compiled(agent: DQNAgent) -> str:
-    """What keeps an engine from an agent that computes its update as numbers and products."""
+def why_not_kernels(agent: DQNAgent) -> str:
+    """What keeps engines from an agent whose kernels compute the update: fused and resident."""
     if reason := why_not_layers(agent):
         return reason
     if agent.config.frames > 1:
@@ -318,7 +320,7 @@ class FusedDQN(FusedRounds, OffPolicyEngine):
 
     @classmethod
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
-        return why_not_fused(agent) or why_not_compiled(agent)
+        return why_not_fused(agent) or why_not_kernels(agent)
 
     def columns(self) -> tuple[dict[str, np.ndarray], ...]:
         agent, batch = self.agent, self.replay.batch

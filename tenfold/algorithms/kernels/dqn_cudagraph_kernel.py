@@ -223,7 +223,7 @@ def gradient_reference(options: dict[str, Any], seed: int) -> tuple[torch.Tensor
     rtol=1e-4,
     atol=1e-5,
     when=available,
-    name="engines.cudagraph.a gradient in one launch",
+    name="algorithms.kernels.dqn_cudagraph_kernel.a gradient in one launch",
 )
 def gradient_outcome(options: dict[str, Any], seed: int) -> tuple[torch.Tensor, ...]:
     agent, table, sent = example_batch(options, seed)

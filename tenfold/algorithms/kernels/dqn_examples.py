@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn import GRAD, ONLINE, TARGET, DQNAgent
+from tenfold.algorithms.dqn import DQN_GRAD, DQN_ONLINE, DQN_TARGET, DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.dqn_team import SequentialAgents
 from tenfold.algorithms.kernels.dqn import FusedDQN
@@ -109,8 +109,8 @@ def outcome_of(
 ) -> tuple[np.ndarray, ...]:
     engine = with_memory(kind, options, seed)
     actions, block = updated_actions(engine, 10), engine.agent.block.numpy()
-    replay = engine.replay
-    return block[ONLINE], block[TARGET], block[GRAD], replay.tree, replay.batch.row, actions
+    learned, replay = (block[DQN_ONLINE], block[DQN_TARGET], block[DQN_GRAD]), engine.replay
+    return *learned, replay.tree, replay.batch.row, actions
 
 
 def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Q-learning's engines for a GPU. `GraphDQN` records updates as CUDA graphs: rows are drawn on the
-host by the plain engine's draws, their observations are found on the GPU, and up to eight updates
-are one launch; acting is one too. `ResidentDQN` runs whole rounds inside one Triton launch, the
-environments on the GPU as well; it works on a copy of what the run holds on the host, which comes
-back before anything is saved (`dqn_resident_seeds`).
+"""Q-learning's engines for a GPU. `CudaGraphDQN` records updates as CUDA graphs: rows are drawn on
+the host by the plain engine's draws, their observations are found on the GPU, and up to eight
+updates are one launch; acting is one too. `ResidentDQN` runs whole rounds inside one Triton launch,
+the environments on the GPU as well; it works on a copy of what the run holds on the host, which
+comes back before anything is saved (`dqn_resident_runs`).
 """
 
 from functools import cached_property
@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.dqn import DQNAgent
-from tenfold.algorithms.kernels.dqn import why_not_compiled
+from tenfold.algorithms.kernels.dqn import why_not_kernels
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose, fill_normal
+from tenfold.engines.cudagraph_off_policy import COLUMNS, CudaGraphOffPolicy
 from tenfold.engines.plain import OffPolicyEngine
-from tenfold.engines.replay_graph import COLUMNS, ReplayGraph
-from tenfold.engines.together import TogetherEngine, why_not_resident
+from tenfold.engines.resident import ResidentEngine, why_not_resident
 from tenfold.memory.replay import Replay
 from tenfold.memory.staging import StagingBuffer
 
@@ -28,7 +28,7 @@ PER_ITEM = {*COLUMNS, "next_mask", "fractions", "next_fractions"}
 NOISE = {"noise": Purpose.NOISE_ONLINE, "target_noise": Purpose.NOISE_TARGET}
 
 
-class GraphDQN(ReplayGraph, OffPolicyEngine):
+class CudaGraphDQN(CudaGraphOffPolicy, OffPolicyEngine):
     """As the plain engine, for one agent or all agents of a world."""
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Any) -> None:
@@ -44,7 +44,7 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         noise = {name: (purpose, fill_normal, (size,)) for name, purpose in NOISE.items() if size}
         return super().update_draws() | noise
 
-    def numbers(self, number: int) -> dict[str, float]:
+    def update_scalars(self, number: int) -> dict[str, float]:
         return {"tau": self.agent.target_share(number)}
 
     def atoms_fit(self) -> bool:
@@ -56,28 +56,28 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
     # learning
 
-    def record(self) -> None:
-        """Updates of a round, and acting."""
-        self.record_updates()
+    def capture(self) -> None:
+        """Records updates of a round, and acting."""
+        self.capture_updates()
         if self.agent.frames == 1 or self.stacked_obs is not None:
             noisy = bool(self.agent.online.noise_size)
-            acting = self.act_on_device(self.acted_on, noisy)
-            self.record_all(("act", noisy), self.acting[0], acting)
+            acting = self.make_acting_work(self.acted_on, noisy)
+            self.capture_all(("act", noisy), self.acting[0], acting)
 
-    def record_update(self, k: int) -> None:
-        partial, errors, metrics = self.record_gradient(k)
+    def update_work(self, k: int) -> None:
+        partial, errors, metrics = self.gradient_work(k)
         if self.replay.priorities:
             self.errors.copy_(errors, non_blocking=True)
         self.finish_update(self.sent.on_device[k], metrics, self.shares, partial)
 
-    def record_gradient(self, k: int) -> Any:
+    def gradient_work(self, k: int) -> Any:
         """(parts of the gradient, or None where it is in its buffer; TD errors; rows of [loss, Σ Q,
         Σ |TD error|])."""
         if shape := self.small:
             from tenfold.algorithms.kernels.dqn_cudagraph_kernel import batch_gradient
 
             partial, errors, metrics = batch_gradient(
-                self.agent, self.mirror.numbers, self.sent.on_device[k], shape
+                self.agent, self.mirror.elements, self.sent.on_device[k], shape
             )
             return partial if self.agent.members > 1 else partial[0], errors, metrics
         results = self.gradient_of(self.minibatches(k))
@@ -107,8 +107,8 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
             return [loss], None, (errors, torch.stack(metrics)[None])
         from tenfold.ops.device.td import td_derivative  # here: it needs Triton
 
-        passes = agent.passes(batch, noise, target_noise, self.aside)
-        self.join()
+        passes = agent.passes(batch, noise, target_noise, self.side_stream)
+        self.wait_side_streams()
         values, next_values, chooser = passes
         if "next_mask" in batch:
             chooser = chooser.masked_fill(~batch["next_mask"][..., None], FORBIDDEN)
@@ -135,17 +135,17 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None) -> np.ndarray:
         """Mean action values by one launch."""
-        work = self.act_on_device(rows, noise is not None)
+        work = self.make_acting_work(rows, noise is not None)
         staging, values, static_noise = self.acting
         staging.open()[0]["rows"][...] = rows.reshape(staging.on_device[0]["rows"].shape)
         if noise is not None:
             static_noise.copy_(noise)
-        self.replay_graph(("act", noise is not None), staging, work)
+        self.launch_graph(("act", noise is not None), staging, work)
         self.wait()
         return values.numpy().reshape(len(rows), -1)
 
-    def act_on_device(self, rows: np.ndarray, noisy: bool) -> Any:
-        """Acting as it is recorded, on arrays like `rows`."""
+    def make_acting_work(self, rows: np.ndarray, noisy: bool) -> Any:
+        """The work of acting as it is recorded, on arrays like `rows`."""
         agent, lanes = self.agent, len(rows) // self.agent.members
         if self.acting is None:
             shapes = {"rows": (self.lead(lanes, *rows.shape[1:]), rows.dtype)}
@@ -164,15 +164,15 @@ class GraphDQN(ReplayGraph, OffPolicyEngine):
         return work
 
 
-class ResidentDQN(TogetherEngine, OffPolicyEngine):
+class ResidentDQN(ResidentEngine, OffPolicyEngine):
     """Runs all rounds by launches of many."""
 
-    seeds_home = "tenfold.algorithms.kernels.dqn_resident_seeds:ResidentSeeds"
-    memory = "replay"
+    runs_home = "tenfold.algorithms.kernels.dqn_resident_runs:ResidentDQNRuns"
+    memory_attribute = "replay"
 
     @classmethod
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
-        if obstacle := why_not_compiled(agent):
+        if obstacle := why_not_kernels(agent):
             return obstacle
         if agent.norm:
             return "observations are normalised, which is done on the CPU"

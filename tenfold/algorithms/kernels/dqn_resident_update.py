@@ -159,7 +159,7 @@ def gradient(a, nets, first, chunk, most, least, beta, S: tl.constexpr):
 
 @gpu_kernel
 def gradient_of_batch(a, nets, counts, most, S: tl.constexpr):
-    """The same of the whole batch."""
+    """What `gradient` returns, of the whole batch."""
     N: tl.constexpr = S.net
     first = counts.batches * S.batch
     least = tl.full((), 0.0, tl.float64)

@@ -7,22 +7,22 @@ rollout's, with e_ of the environments or of acting in them.
 
 import numpy as np
 
-from tenfold.algorithms.ppo import GRAD, MEAN, ONLINE, SQUARE
+from tenfold.algorithms.ppo import PPO_GRAD, PPO_MEAN, PPO_ONLINE, PPO_SQUARE
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
     ACT,
     DUE,
+    FIRST_NUMBER,
     ROUNDS,
     STEP,
     STORE,
-    WHOLE_SCHEDULE,
     many_rounds,
     one_round,
     transpose_rows,
 )
 from tenfold.envs.control import play_all
-from tenfold.memory.rollout import store_step
+from tenfold.memory.rollout import store_in_rollout
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.advantages import finish_rollout
 from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
@@ -99,8 +99,8 @@ def policy_loss_gradient(rows, table, output, by_output):
     reals = a.r_real.shape[2]
     acted = a.sizes, a.chosen[:rows], reals_of(table, rows), a.mask[:rows]
     columns = a.columns[LOG_P, :rows], a.columns[ADVANTAGE, :rows], a.columns[WEIGHT, :rows]
-    results = by_output, a.block[GRAD][:reals], a.sums
-    log_std = a.block[ONLINE][:reals]
+    results = by_output, a.block[PPO_GRAD][:reals], a.sums
+    log_std = a.block[PPO_ONLINE][:reals]
     policy_gradient(output, log_std, *acted, *columns, a.clip, a.entropy, *results)
 
 
@@ -117,7 +117,7 @@ def network_gradient(rows, table):
     """The gradient of the loss of a minibatch, deviations, policy and value."""
     a = open_table(table)
     p_sizes, v_sizes = a.policy_sizes, a.value_sizes
-    activation, flat, grad = a.activation, a.block[ONLINE], a.block[GRAD]
+    activation, flat, grad = a.activation, a.block[PPO_ONLINE], a.block[PPO_GRAD]
     reals = a.r_real.shape[2]
     split = reals + parameter_total(p_sizes)
     policy, inputs = flat[reals:split], inputs_of(table, rows)
@@ -150,7 +150,7 @@ def learn_minibatches(table, order, gradient, arguments):
     """The minibatches counter[FIRST … LAST − 1] of `order`, which every epoch shuffles. Each is one
     update from `gradient(first, last, arguments)`. The phase ends early by target_kl."""
     a = open_table(table)
-    counter, sums, grad = a.counter, a.sums, a.block[GRAD]
+    counter, sums, grad = a.counter, a.sums, a.block[PPO_GRAD]
     size, count = order.size, a.minibatches
     for number in range(counter[FIRST], counter[LAST]):
         part = number % count
@@ -162,9 +162,9 @@ def learn_minibatches(table, order, gradient, arguments):
         gradient(size * part // count, size * (part + 1) // count, arguments)
         _, norm = clip_numba(grad, a.clip_norm)
         a.updates_made[0] += 1
-        lr = schedule_at(a.lr, WHOLE_SCHEDULE, counter[STEP])
-        moments = (a.block[MEAN], a.block[SQUARE], a.updates_made[0])
-        adam_numba(a.block[ONLINE], grad, *moments, lr, a.adam_eps)
+        lr = schedule_at(a.lr, FIRST_NUMBER, counter[STEP])
+        moments = (a.block[PPO_MEAN], a.block[PPO_SQUARE], a.updates_made[0])
+        adam_numba(a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
         sums[5] += norm
         sums[6] += 1
         a.epoch_kl[0] += (sums[KL] - before) / count
@@ -197,7 +197,7 @@ def unseen_inputs(obs, table):
 def values_of(obs, table):
     """Values [1, B] of such observations."""
     a = open_table(table)
-    flat = a.block[ONLINE]
+    flat = a.block[PPO_ONLINE]
     unseen_inputs(obs, table)
     value = flat[flat.size - parameter_total(a.value_sizes) :]
     return mlp_forward(value, a.value_sizes, a.activation, a.e_inputs, a.e_hidden)
@@ -224,7 +224,7 @@ def store_transition(table):
     a = open_table(table)
     step = a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped
     rollout = a.r_reward, a.r_discount, a.r_boundary, a.r_weight
-    store_step(a.r_count[0], a.gamma, a.reward_scale, *step, *rollout)
+    store_in_rollout(a.r_count[0], a.gamma, a.reward_scale, *step, *rollout)
     cut = False
     for b in range(a.e_truncated.size):
         cut |= a.e_truncated[b]
@@ -297,7 +297,7 @@ def sample_actions(table, output):
     """Draws actions by the policy's output, into the rollout's current row."""
     a = open_table(table)
     t, num_envs = a.r_count[0], a.r_log_p.shape[1]
-    log_std = a.block[ONLINE][: a.r_real.shape[2]]
+    log_std = a.block[PPO_ONLINE][: a.r_real.shape[2]]
     draws = a.keys[COINS], a.keys[NORMALS], a.counter[ROUNDS] * num_envs
     results = a.e_output, a.r_chosen[t], a.r_real[t], a.r_log_p[t]
     draw_action(output, log_std, a.sizes, a.e_mask, *draws, *results)
@@ -311,7 +311,7 @@ def act(table, acting):
     if empty >= 0:
         return empty
     a = open_table(table)
-    t, flat, reals = a.r_count[0], a.block[ONLINE], a.r_real.shape[2]
+    t, flat, reals = a.r_count[0], a.block[PPO_ONLINE], a.r_real.shape[2]
     transpose_rows(r_obs[t], a.obs_scale, a.e_inputs)
     split = reals + parameter_total(a.policy_sizes)
     policy, net = flat[reals:split], (a.activation, a.e_inputs, a.e_hidden)

@@ -25,7 +25,7 @@ from tenfold.algorithms.kernels.ppo import (
     unseen_inputs,
     value_loss_gradient,
 )
-from tenfold.algorithms.ppo import GRAD, ONLINE
+from tenfold.algorithms.ppo import PPO_GRAD, PPO_ONLINE
 from tenfold.core.kernels import kernel
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import many_rounds, one_round, transpose_rows, zeros
@@ -238,7 +238,7 @@ def sequence_gradient(first, last, arguments):
     table, r_obs = arguments
     gather_sequences(first, last, table, r_obs)
     a = open_table(table)
-    flat, grad, count = a.block[ONLINE], a.block[GRAD], last - first
+    flat, grad, count = a.block[PPO_ONLINE], a.block[PPO_GRAD], last - first
     activation, rows, reals = a.activation, count * a.sequence_length, a.r_real.shape[2]
     split = reals + tower_total(table, a.policy_head)
     inputs = inputs_of(table, rows)
@@ -275,7 +275,7 @@ def step_tower(table, head, offset, state, first, end):
         a.m_keep[b] = 1
         for k in range(size):
             a.m_state[b * size + k] = state[b, offset + k]
-    flat, activation = a.block[ONLINE], a.activation
+    flat, activation = a.block[PPO_ONLINE], a.activation
     return tower_forward(flat[first:end], head, activation, a.e_inputs, num_envs, table)
 
 
@@ -321,7 +321,7 @@ def act(table, acting):
     if empty >= 0:
         return empty
     a = open_table(table)
-    t, flat, reals = a.r_count[0], a.block[ONLINE], a.r_real.shape[2]
+    t, flat, reals = a.r_count[0], a.block[PPO_ONLINE], a.r_real.shape[2]
     transpose_rows(r_obs[t], a.obs_scale, a.e_inputs)
     split, offset = reals + tower_total(table, a.policy_head), state_size_of(a.m_sizes)
     output = step_tower(table, a.policy_head, POLICY_STATE, a.r_hidden, reals, split)

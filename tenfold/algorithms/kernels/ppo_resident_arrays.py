@@ -183,7 +183,7 @@ def load_rows(source, index, valid, NUMBERS: tl.constexpr, WIDTH: tl.constexpr):
 
 @gpu_kernel
 def load_numbers(source, index, valid, NUMBERS: tl.constexpr):
-    """The same as a tuple of columns."""
+    """What `load_rows` loads, as a tuple of columns."""
     result = ()
     for j in tl.static_range(NUMBERS):
         result = result + (tl.load(source + index * NUMBERS + j, mask=valid, other=0),)

@@ -41,13 +41,13 @@ from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import draw_uniform
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
+    ALL_STAGES,
     DISCOUNT,
     ERROR,
+    FIRST_NUMBER,
     REWARD,
     ROUNDS,
     STEP,
-    WHOLE,
-    WHOLE_SCHEDULE,
     many_rounds,
     replay_round,
 )
@@ -112,7 +112,7 @@ def least_values(flat, first, sizes, activation, x, layers, least):
 
 @kernel(inline="always")
 def learn_options(table):
-    """The same for one discrete action: expectations over all of them in place of draws."""
+    """`learn_reals` for one discrete action: expectations over all of them in place of draws."""
     a = open_table(table)
     size, activation, layers = a.row.size, a.activation, a.actor_layers
     first, alpha = parameter_total(a.actor_sizes), np.exp(a.online[a.online.size - 1])
@@ -146,7 +146,7 @@ def update(table, memory):
     if a.auto_temperature:
         last = a.online.size
         a.grad[last - 1] = temperature_gradient(a.items[LOG_P], a.target_entropy)
-        lr, part = schedule_at(a.lr, WHOLE_SCHEDULE, a.counter[STEP]), (last - 1, last)
+        lr, part = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP]), (last - 1, last)
         moments, eps = (a.mean, a.square), a.adam_eps
         squares += step_of_adam(a.online, a.grad, *moments, part, a.updates_made[0], lr, eps)
     first = parameter_total(a.actor_sizes)
@@ -201,7 +201,7 @@ def choose_actions(table, action, obs):
 
 @kernel(inline="always")
 def act(table, acting):
-    """The same; also as the environments take them."""
+    """`choose_actions`; its actions also as the environments take them."""
     action, obs = acting
     choose_actions(table, action, obs)
     scale_actions(table, action)
@@ -218,7 +218,7 @@ def sac_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
 def sac_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
     arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), sac_round, WHOLE, most, arguments)
+    return many_rounds(play_all, (action, lanes), sac_round, ALL_STAGES, most, arguments)
 
 
 class FusedSAC(FusedActorCritic, OffPolicyEngine):

@@ -32,13 +32,13 @@ from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
 from tenfold.engines.fused import (
+    ALL_STAGES,
     DISCOUNT,
     ERROR,
+    FIRST_NUMBER,
     REWARD,
     ROUNDS,
     STEP,
-    WHOLE,
-    WHOLE_SCHEDULE,
     many_rounds,
     replay_round,
 )
@@ -140,14 +140,14 @@ def choose_actions(table, action, obs):
         return
     output = acting_output(table, obs)
     fill_noise(a.keys[ACTING], start, a.e_noise)
-    spread = schedule_at(a.exploration, WHOLE_SCHEDULE, step)
+    spread = schedule_at(a.exploration, FIRST_NUMBER, step)
     smoothed(output, a.e_noise, spread, UNLIMITED, a.e_drawn)
     put_rows(a.e_drawn, action)
 
 
 @kernel(inline="always")
 def act(table, acting):
-    """The same; also as the environments take them."""
+    """`choose_actions`; its actions also as the environments take them."""
     action, obs = acting
     choose_actions(table, action, obs)
     scale_actions(table, action)
@@ -164,7 +164,7 @@ def td3_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
 def td3_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """Rounds of a compiled environment: see `many_rounds`."""
     arguments = table, m_obs, m_action, e_action, e_obs, e_final_obs
-    return many_rounds(play_all, (action, lanes), td3_round, WHOLE, most, arguments)
+    return many_rounds(play_all, (action, lanes), td3_round, ALL_STAGES, most, arguments)
 
 
 class FusedTD3(FusedActorCritic, OffPolicyEngine):

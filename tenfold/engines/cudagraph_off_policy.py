@@ -11,7 +11,7 @@ import torch
 
 from tenfold.config.options import value_at
 from tenfold.core.system import Clock
-from tenfold.engines.cudagraph import MOST, GraphCapture, Work, at_once
+from tenfold.engines.cudagraph import MOST, CudaGraphCapture, Work, at_once
 from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.replay import replay_bytes
 from tenfold.memory.staging import DeviceReplay, Shapes, StagingBuffer
@@ -21,14 +21,14 @@ from tenfold.ops.adam import adam_recorded
 COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn
 
 
-class ReplayGraph(GraphCapture):
-    """Stands before a plain engine among the bases of a class, which says what a recorded update
-    is (`record_update`) and which numbers change from update to update (`numbers`)."""
+class CudaGraphOffPolicy(CudaGraphCapture):
+    """Mixin: list it before the plain engine. The class says what a recorded update is
+    (`update_work`) and which numbers change from update to update (`update_scalars`)."""
 
     replay: Any
     envs: Any
-    numbers: Callable[[int], dict[str, float]]  # of an update by its number, counted from 1
-    record_update: Callable[[int], None]  # number k of those that were sent
+    update_scalars: Callable[[int], dict[str, float]]  # of an update by its number, counted from 1
+    update_work: Callable[[int], None]  # number k of those that were sent
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
         super().__init__(agent, replay, envs)
@@ -84,7 +84,7 @@ class ReplayGraph(GraphCapture):
             "action": (batch.action.shape, batch.action.dtype),
             **dict.fromkeys(COLUMNS[1:], (self.lead(items), np.float32)),
             "before": (self.lead(), np.float32),
-            **dict.fromkeys(("lr", *self.numbers(1)), ((), np.float32)),
+            **dict.fromkeys(("lr", *self.update_scalars(1)), ((), np.float32)),
         }
         if batch.next_mask.shape[-1]:
             shapes["next_mask"] = batch.next_mask.shape, np.bool_
@@ -122,7 +122,7 @@ class ReplayGraph(GraphCapture):
                     fill(agent.keys[purpose], (updates + k) * out.size, out)
             arrays = slot[k]
             arrays["lr"][...], arrays["before"][...] = lr, updates + k
-            for name, number in self.numbers(updates + k + 1).items():
+            for name, number in self.update_scalars(updates + k + 1).items():
                 arrays[name][...] = number
 
     def observations(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,15 +133,15 @@ class ReplayGraph(GraphCapture):
 
     # learning
 
-    def record_updates(self) -> None:
-        """Those of a round, and how new rows follow."""
+    def capture_updates(self) -> None:
+        """Records the updates of a round, and how new rows follow."""
         settings, lanes = self.agent.config, len(self.envs.obs) // self.agent.members
         left = settings.updates * max(1, lanes // settings.every)
         while left:
             count = self.at_once(left)
-            self.record_all(self.update_name(), self.sent, self.updates(count), count)
+            self.capture_all(self.update_name(), self.sent, self.make_updates_work(count), count)
             left -= count
-        self.record_all("append", self.mirror.parcel, self.mirror.put)
+        self.capture_all("append", self.mirror.parcel, self.mirror.put)
 
     def update_name(self) -> Any:
         """The name of the next updates' graph; those that differ have names of their own."""
@@ -151,18 +151,18 @@ class ReplayGraph(GraphCapture):
         """Updates of the next graph: one where its errors decide what is drawn next."""
         return 1 if self.replay.priorities else at_once(count)
 
-    def updates(self, count: int) -> Work:
-        """So many updates as they are recorded."""
+    def make_updates_work(self, count: int) -> Work:
+        """The work of so many updates as it is recorded."""
 
         def work() -> None:
             for k in range(count):
-                self.record_update(k)
+                self.update_work(k)
 
         return work
 
     def append(self) -> None:
         """New rows, to the table."""
-        self.replay_graph("append", self.mirror.parcel, self.mirror.put)
+        self.launch_graph("append", self.mirror.parcel, self.mirror.put)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         clock.start()
@@ -171,7 +171,7 @@ class ReplayGraph(GraphCapture):
             now = self.at_once(count)
             self.draw(now, step)
             clock.lap("sample")
-            self.replay_graph(self.update_name(), self.sent, self.updates(now), now)
+            self.launch_graph(self.update_name(), self.sent, self.make_updates_work(now), now)
             self.agent.updates += now
             count -= now
             if self.replay.priorities:
@@ -204,7 +204,7 @@ class RecordedOptimiser(EagerOptimiser):
         adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
 
 
-class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
+class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
     """As the plain engine, for agents with a policy and critics: their own `update`, recorded.
     Where the policy learns rarer than the critics, a graph for each place in that turn."""
 
@@ -228,10 +228,10 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
         agent.online, agent.target = (
             Stacked(network, agent.config.net) for network in (agent.online, agent.target)
         )
-        agent.aside, agent.join = self.aside, self.join
+        agent.side_stream, agent.wait_side_streams = self.side_stream, self.wait_side_streams
         return agent
 
-    def numbers(self, number: int) -> dict[str, float]:
+    def update_scalars(self, number: int) -> dict[str, float]:
         return {"policy_before": number // self.agent.delay - 1}
 
     def draw(self, count: int, step: int) -> None:
@@ -240,17 +240,17 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
 
     # learning
 
-    def record(self) -> None:
-        """Updates of a round, and acting."""
+    def capture(self) -> None:
+        """Records updates of a round, and acting."""
         for turn in range(self.agent.delay):
             self.turn = turn
-            self.record_updates()
-        self.record_all("act", self.acting, self.record_acting)
+            self.capture_updates()
+        self.capture_all("act", self.acting, self.acting_work)
 
     def update_name(self) -> Any:
         return "update" if self.agent.delay == 1 else ("update", self.turn)
 
-    def record_update(self, k: int) -> None:
+    def update_work(self, k: int) -> None:
         sent, (obs, next_obs) = self.sent.on_device[k], self.observations(k)
         self.recorder.begin_recorded(sent, (self.turn + k + 1) % self.agent.delay == 0)
         batch = sent | {"obs": obs, "next_obs": next_obs}
@@ -271,12 +271,12 @@ class ActorCriticGraph(ReplayGraph, OffPolicyEngine):
         inputs["uniform"][...], inputs["normal"][...] = agent.draws(
             len(rows), rounds * len(rows), agent.spread(step)
         )
-        self.replay_graph("act", self.acting, self.record_acting)
+        self.launch_graph("act", self.acting, self.acting_work)
         self.wait()
         return self.acted.numpy().copy()
 
     @torch.no_grad()
-    def record_acting(self) -> None:
+    def acting_work(self) -> None:
         agent, inputs = self.agent, self.acting.on_device[0]
         output = agent.online.policy_output(agent.to_net(inputs["rows"]))
         action = agent.sample_action(output, inputs["uniform"], inputs["normal"])

@@ -1,5 +1,5 @@
-"""The seeds of a PPO run on the GPU: their arrays, and a phase of all of them (a rollout, then its
-epochs) as one CUDA graph of small launches.
+"""Runs of PPO on the GPU, a seed each: their arrays, and a phase of all of them (a rollout, then
+its epochs) as one CUDA graph of small launches.
 
 `send` copies agents, rollouts and environments to the device and `fetch` back: checkpoints,
 evaluations and reports read the host's copy.
@@ -19,8 +19,8 @@ from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_cpu import DRAWS
 from tenfold.core.kernels import as_numbers
 from tenfold.core.system import capturing
-from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
-from tenfold.engines.together import PRECISIONS
+from tenfold.engines.resident import PRECISIONS
+from tenfold.engines.resident_runs import ArraySpecs, HostRun, ResidentRuns
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.envs.faults import no_option
@@ -44,9 +44,9 @@ def net_shape(network: Any, config: Any, precision: str) -> NetShape:
     return NetShape.of(sizes, config.net.activation, PRECISIONS[precision])
 
 
-def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
+def shape_of(run: HostRun, seeds: int, precision: str) -> PPOShape:
     """The constants that the kernels are compiled for."""
-    agent, rollout, envs = seed
+    agent, rollout, envs = run
     config, actions, online = agent.config, agent.actions, agent.online
     network: Any = online
     task, horizon, count = device_task(envs.name), len(rollout.obs), envs.num_envs
@@ -95,19 +95,19 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> PPOShape:
     )
 
 
-class ResidentPolicies(DeviceSeeds):
-    """All seeds of a launch, some programs each."""
+class ResidentPPORuns(ResidentRuns):
+    """All runs of a launch, some programs each."""
 
     Arrays, purposes = PPOArrays, DRAWS
     of_memory = ("mask", "chosen", "real", "log_p", "next_value")
     of_memory += ("reward", "discount", "boundary", "weight")
 
     def __init__(
-        self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32", of: int = 0
+        self, runs: Sequence[HostRun], device: str = "cuda", precision: str = "fp32", of: int = 0
     ) -> None:
-        """`of`: as many seeds share the device, these by default."""
+        """`of`: as many runs share the device, these by default."""
         precision = precision if device != "cpu" else "ieee"
-        super().__init__(seeds, device, shape_of(seeds[0], of or len(seeds), precision))
+        super().__init__(runs, device, shape_of(runs[0], of or len(runs), precision))
         self.row = self.valued = 0  # of the rollout: steps that are there, and those with values
         self.graph: Any = None  # of a whole phase
 
@@ -136,7 +136,7 @@ class ResidentPolicies(DeviceSeeds):
         return params
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: PPOShape) -> ArraySpecs:
+    def sizes_of(cls, run: HostRun, shape: PPOShape) -> ArraySpecs:
         s, obs, t, b = shape, shape.task.obs, shape.horizon, shape.envs
         single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
         return {
@@ -163,8 +163,8 @@ class ResidentPolicies(DeviceSeeds):
         }
 
     @classmethod
-    def bytes_each(cls, seed: Seed) -> int:
-        return cls.bytes_of(seed, shape_of(seed, 1, "fp32"))
+    def bytes_each(cls, run: HostRun) -> int:
+        return cls.bytes_of(run, shape_of(run, 1, "fp32"))
 
     def warm_up(self) -> None:
         """Compiles the kernels and records a phase. What they write into empty arrays is
@@ -179,33 +179,33 @@ class ResidentPolicies(DeviceSeeds):
     # to the device and back
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
-        """Copies the seeds' arrays to the device."""
+        """Copies the runs' arrays to the device."""
         self.send_copies()
         a = self.arrays
         for name in WITH_NEXT:
-            rows = [getattr(rollout, name) for _, rollout, _ in self.seeds]
+            rows = [getattr(rollout, name) for _, rollout, _ in self.runs]
             getattr(a, name)[:, :-1] = torch.from_numpy(np.stack(rows)).to(self.device)
-        a.count.copy_(torch.from_numpy(np.stack([agent.count for agent, _, _ in self.seeds])))
-        self.row = self.valued = int(self.seeds[0].memory.count[0])
+        a.count.copy_(torch.from_numpy(np.stack([agent.count for agent, _, _ in self.runs])))
+        self.row = self.valued = int(self.runs[0].memory.count[0])
         a.clock[..., 0] = self.row
         a.clock[..., 1] = torch.tensor(rounds, device=self.device)[:, None]
         a.noted.zero_()
         if self.shape.normalizes:
-            norms: list[Any] = [agent.norm for agent, _, _ in self.seeds]
+            norms: list[Any] = [agent.norm for agent, _, _ in self.runs]
             a.norm.copy_(torch.from_numpy(np.stack([norm.moments for norm in norms])))
             a.norm_count.copy_(torch.tensor([int(norm.count[0]) for norm in norms]))
             self.launch(acting.norm_scale, ())
 
     def fetch(self) -> None:
-        """Copies the seeds' arrays back to the host."""
+        """Copies the runs' arrays back to the host."""
         self.find_values()
         self.fetch_networks()
         self.fetch_copies()
         for name in WITH_NEXT:
             values_of_seeds = getattr(self.arrays, name)[:, :-1].cpu().numpy()
-            for (_, rollout, _), rows in zip(self.seeds, values_of_seeds, strict=True):
+            for (_, rollout, _), rows in zip(self.runs, values_of_seeds, strict=True):
                 getattr(rollout, name)[...] = rows
-        for _, rollout, _ in self.seeds:
+        for _, rollout, _ in self.runs:
             rollout.count[0] = self.row
 
     def fetch_networks(self) -> None:
@@ -217,7 +217,7 @@ class ResidentPolicies(DeviceSeeds):
             a.norm.cpu().numpy(),
             a.norm_count.tolist(),
         )
-        for i, (agent, _, _) in enumerate(self.seeds):
+        for i, (agent, _, _) in enumerate(self.runs):
             agent.count[:] = counts[i]
             if agent.norm:
                 agent.norm.moments[...] = norms[i]
@@ -263,7 +263,7 @@ class ResidentPolicies(DeviceSeeds):
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> None:
         # loads of the next rows are not worth the registers that they take
         options = {"num_warps": WARPS, "num_stages": 1}
-        kernel[(*grid, len(self.seeds))](self.arrays, *arguments, self.shape, **options)
+        kernel[(*grid, len(self.runs))](self.arrays, *arguments, self.shape, **options)
 
     def play_rows(self, count: int) -> None:
         """Plays steps of a rollout. Running statistics count each before the next."""
@@ -287,7 +287,7 @@ class ResidentPolicies(DeviceSeeds):
         if last == s.horizon:
             self.launch(acting.show, (s.blocks,))
             last += 1
-        groups = max(1, min(last - first, VALUING // (s.blocks * len(self.seeds))))
+        groups = max(1, min(last - first, VALUING // (s.blocks * len(self.runs))))
         self.launch(learning.values, (s.blocks, groups), first, last)
 
     def learn(self) -> None:
@@ -324,7 +324,7 @@ class ResidentPolicies(DeviceSeeds):
         """Raises where a component had no allowed option."""
         empty = self.arrays.empty.amax((0, 1)).tolist()
         if empty[0]:
-            one = self.seeds[0]
+            one = self.runs[0]
             where = f"{one.envs.name}, environment {empty[0] - 1}"
             raise no_option(where, one.agent.mask_form, empty[1] - 1)
 

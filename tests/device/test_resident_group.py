@@ -15,7 +15,7 @@ from test_resident_engine import a_run, allow_anywhere, anywhere  # noqa: F401  
 
 import tenfold as ten
 from tenfold.core.errors import UserError
-from tenfold.engines.together import Group
+from tenfold.engines.resident import Group
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder, read_settings, write_settings
 from tenfold.runs.metrics import read_rows
@@ -246,7 +246,7 @@ def test_kernels_that_do_not_compile_are_told_of_before_anything_is_written(
         raise RuntimeError("no such instruction")
 
     monkeypatch.setattr(
-        "tenfold.algorithms.kernels.dqn_resident_seeds.ResidentSeeds.warm_up", refuse
+        "tenfold.algorithms.kernels.dqn_resident_runs.ResidentDQNRuns.warm_up", refuse
     )
     with pytest.raises(UserError, match=r"resident does not fit.*no such instruction"):
         train_seeds(small(), (0, 1), tmp_path / "seeds", quiet=True)

@@ -1,4 +1,4 @@
-"""The seeds of a Q-learning run on the GPU: their arrays, and the launches of the kernels.
+"""Runs of Q-learning on the GPU, a seed each: their arrays, and the launches of the kernels.
 
 `send` copies agents, replay memories and environments to the device and `fetch` back: checkpoints,
 evaluations and reports read the host's copy.
@@ -31,8 +31,8 @@ from tenfold.algorithms.kernels.dqn_resident_play import evaluate
 from tenfold.algorithms.kernels.dqn_resident_update import train
 from tenfold.core.kernels import as_numbers
 from tenfold.core.random import Purpose
-from tenfold.engines.resident import ArraySpecs, DeviceSeeds, Seed
-from tenfold.engines.together import MOST_ROUNDS, PRECISIONS
+from tenfold.engines.resident import MOST_ROUNDS, PRECISIONS
+from tenfold.engines.resident_runs import ArraySpecs, HostRun, ResidentRuns
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.ops.adam import BETA1, BETA2
@@ -51,9 +51,9 @@ def exploration(config: DQN) -> Any:
     return how.temperature if isinstance(how, Boltzmann) else how.schedule
 
 
-def shape_of(seed: Seed, precision: str, moments_in_memory: bool = False) -> Shape:
+def shape_of(run: HostRun, precision: str, moments_in_memory: bool = False) -> Shape:
     """The constants that the kernels are compiled for."""
-    agent, replay, envs = seed
+    agent, replay, envs = run
     config, task = agent.config, device_task(envs.name)
     sizes = tuple(int(size) for size in agent.online.sizes)
     batch, target = config.batch_size * config.accumulate, config.target
@@ -90,16 +90,16 @@ def shape_of(seed: Seed, precision: str, moments_in_memory: bool = False) -> Sha
     )
 
 
-def two_share(seeds: int, batch: int, device: str, precision: str) -> bool:
+def two_share(runs: int, batch: int, device: str, precision: str) -> bool:
     """Whether two programs of four warps to a multiprocessor are faster than one of eight after
     the other: products are long, and what a program holds is half of what there is."""
     if device == "cpu" or precision == "tf32" or batch > MOST_ROWS:
         return False
-    return seeds > torch.cuda.get_device_properties(device).multi_processor_count
+    return runs > torch.cuda.get_device_properties(device).multi_processor_count
 
 
-class ResidentSeeds(DeviceSeeds):
-    """All seeds of a launch, a program each."""
+class ResidentDQNRuns(ResidentRuns):
+    """All runs of a launch, a program each."""
 
     Arrays = Arrays
     of_memory = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
@@ -107,18 +107,18 @@ class ResidentSeeds(DeviceSeeds):
 
     def __init__(
         self,
-        seeds: list[Seed],
+        runs: list[HostRun],
         device: str = "cuda",
         precision: str = "fp32",
         warps: int = 0,
         of: int = 0,
     ) -> None:
-        """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
-        config = seeds[0].agent.config
+        """`warps` of a program; 0: as many as were fastest for `of` runs, these by default."""
+        config = runs[0].agent.config
         batch = config.batch_size * config.accumulate
-        self.warps = warps or (4 if two_share(of or len(seeds), batch, device, precision) else 8)
+        self.warps = warps or (4 if two_share(of or len(runs), batch, device, precision) else 8)
         precision = precision if device != "cpu" else "ieee"
-        super().__init__(seeds, device, shape_of(seeds[0], precision, self.warps == 4))
+        super().__init__(runs, device, shape_of(runs[0], precision, self.warps == 4))
 
     @staticmethod
     def pack_params(agent: DQNAgent) -> np.ndarray:
@@ -142,7 +142,7 @@ class ResidentSeeds(DeviceSeeds):
         return params
 
     @classmethod
-    def sizes_of(cls, seed: Seed, shape: Shape) -> ArraySpecs:
+    def sizes_of(cls, run: HostRun, shape: Shape) -> ArraySpecs:
         return {
             "counts": (np.dtype(np.int64), (6,)),
             "powers": (np.dtype(np.float64), (2,)),
@@ -153,8 +153,8 @@ class ResidentSeeds(DeviceSeeds):
         }
 
     @classmethod
-    def bytes_each(cls, seed: Seed) -> int:
-        return cls.bytes_of(seed, shape_of(seed, "fp32"))
+    def bytes_each(cls, run: HostRun) -> int:
+        return cls.bytes_of(run, shape_of(run, "fp32"))
 
     def warm_up(self) -> None:
         """Compiles the kernels; no side effects."""
@@ -163,30 +163,30 @@ class ResidentSeeds(DeviceSeeds):
         self.compile_evaluation("greedy")
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
-        """Copies the seeds' arrays to the device."""
+        """Copies the runs' arrays to the device."""
         self.send_copies()
         self.step = min(steps)
-        empty = any(memory.count[0] == 0 for _, memory, _ in self.seeds)
+        empty = any(memory.count[0] == 0 for _, memory, _ in self.runs)
         self.filled = self.step + self.shape.envs * self.shape.n_step if empty else 0
         counts = [
             [step, played, agent.updates, *memory.count.tolist(), 0]
-            for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
+            for (agent, memory, _), step, played in zip(self.runs, steps, rounds, strict=True)
         ]
-        powers = [[BETA1**agent.updates, BETA2**agent.updates] for agent, _, _ in self.seeds]
+        powers = [[BETA1**agent.updates, BETA2**agent.updates] for agent, _, _ in self.runs]
         self.arrays.counts.copy_(torch.tensor(counts))
         self.arrays.powers.copy_(torch.tensor(powers, dtype=torch.float64))
 
     def fetch(self) -> None:
-        """Copies the seeds' arrays back to the host."""
+        """Copies the runs' arrays back to the host."""
         self.fetch_networks()
         self.fetch_copies()
-        for (_, memory, _), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
+        for (_, memory, _), counts in zip(self.runs, self.arrays.counts.tolist(), strict=True):
             memory.count[:] = counts[3:5]
 
     def fetch_networks(self) -> None:
         """Copies parameters and moments alone back to the host."""
         self.fetch_blocks()
-        for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
+        for (agent, _, _), count in zip(self.runs, self.arrays.counts[:, 2].tolist(), strict=True):
             agent.count[0] = count
 
     def rounded(self, rounds: int) -> int:
@@ -194,7 +194,7 @@ class ResidentSeeds(DeviceSeeds):
         return rounds
 
     def advance(self, rounds: int) -> None:
-        """Plays this many rounds of every seed, at most MOST_ROUNDS."""
+        """Plays this many rounds of every run, at most MOST_ROUNDS."""
         self.arrays.counts[:, 5] = 0
         steady = self.steady_of(rounds)
         for count, kind in ((rounds - steady, False), (steady, True)):
@@ -203,7 +203,7 @@ class ResidentSeeds(DeviceSeeds):
         self.step += rounds * self.shape.envs
 
     def launch(self, rounds: int, steady: bool) -> None:
-        train[(len(self.seeds),)](self.arrays, rounds, steady, self.shape, num_warps=self.warps)
+        train[(len(self.runs),)](self.arrays, rounds, steady, self.shape, num_warps=self.warps)
 
     @property
     def one_a_round(self) -> bool:
@@ -219,20 +219,20 @@ class ResidentSeeds(DeviceSeeds):
         return max(rounds - before, 0) if self.one_a_round else 0
 
     def finished(self) -> list[list[Episode]]:
-        """The episodes of each seed that ended in the last launch, each with the step it ended
+        """The episodes of each run that ended in the last launch, each with the step it ended
         at."""
         counts = self.arrays.counts.tolist()
         rows = self.arrays.ended[:, : max(count[5] for count in counts)].cpu().numpy()
         envs = self.shape.envs
         episodes = []
-        for of_seed, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
+        for of_run, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
             first = step - rounds * envs  # they count alike, but for what a resume began with
             episodes.append(
                 [
                     Episode(
                         int(at) % envs, ret, int(length), step=first + (int(at) // envs + 1) * envs
                     )
-                    for at, ret, length in of_seed[:noted].tolist()
+                    for at, ret, length in of_run[:noted].tolist()
                 ]
             )
         return episodes
