@@ -260,7 +260,7 @@ def check_and_warm_up(run: Run, seeds: int, quiet: bool) -> WarmUp:
     try:
         about = learner.description
         lines = [f"engine {about.engine}; on {about.device}", evaluator_of(run).cost(learner)]
-        together = not elsewhere and hasattr(getattr(learner, "engine", None), "together")
+        together = not elsewhere and hasattr(getattr(learner, "engine", None), "make_group")
         if together:
             require_room(learner, seeds)
             require_kernels(learner, seeds, quiet)

@@ -21,7 +21,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
-from tenfold.engines.fused import WEIGHT, WHOLE
+from tenfold.engines.fused import ALL_STAGES, WEIGHT
 from tenfold.engines.lockstep import Mismatch, QLockstep, errors_apart, sums_off
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.ops.sampling import make_tree, put
@@ -130,7 +130,10 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
     gather_again(shadow)
     assert isinstance(p.engine, FusedDQN)
     b.weight[:] = p.engine.table.arrays["items"][WEIGHT]
-    batch = {k: (v.double() if v.is_floating_point() else v) for k, v in shadow.plain.rows.items()}
+    batch = {
+        k: (v.double() if v.is_floating_point() else v)
+        for k, v in shadow.plain.batch_tensors.items()
+    }
     loss, _, _ = twin.loss(batch, None, None, len(b.row))
     loss.backward()
     used = 0
@@ -290,7 +293,7 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
     # of the arguments; the call does nothing
     handles = allocations(lambda: engine.call(0, *engine.arguments))
     engine.at(p.step, p.rounds)
-    found = allocations(lambda: engine.call(int(WHOLE), *engine.arguments))
+    found = allocations(lambda: engine.call(int(ALL_STAGES), *engine.arguments))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert engine.agent.updates > 50

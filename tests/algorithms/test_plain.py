@@ -126,7 +126,7 @@ def test_an_update_is_the_textbooks(option: dict[str, object]) -> None:
     for update in range(1, 8):
         before = e.replay.tree.copy()
         e.update(1, 20, Clock())
-        b = {k: v.clone() for k, v in e.rows.items()}
+        b = {k: v.clone() for k, v in e.batch_tensors.items()}
         names = [n for n, _ in online.named_parameters()]
         values = torch.func.functional_call(
             online, dict(zip(names, parameters, strict=True)), (b["obs"], None, b.get("fractions"))
@@ -186,7 +186,9 @@ def test_a_batch_in_flight_is_not_overwritten_before_its_gradient_is_taken() -> 
 
     def sample_and_copy(beta: float = 1.0):
         b = sample(beta)
-        copied.rows = {name: torch.from_numpy(getattr(b, name).copy()) for name in copied.rows}
+        copied.batch_tensors = {
+            name: torch.from_numpy(getattr(b, name).copy()) for name in copied.batch_tensors
+        }
         return b
 
     copied.replay.sample = sample_and_copy  # type: ignore[method-assign]

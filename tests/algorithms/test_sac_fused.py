@@ -18,7 +18,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
-from tenfold.engines.fused import WHOLE
+from tenfold.engines.fused import ALL_STAGES
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.plain import OffPolicyEngine
 
@@ -152,7 +152,7 @@ def test_a_round_allocates_nothing(case: str) -> None:
     _nrt_python.memsys_enable_stats()
     handles, before = allocations(0), p.agent.updates  # of the arguments; the call does nothing
     engine.at(p.step, p.rounds)
-    found = allocations(int(WHOLE))
+    found = allocations(int(ALL_STAGES))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert p.agent.updates > before + 50

@@ -163,7 +163,7 @@ def test_a_seed_that_diverges_does_not_take_the_others_along(
 
     def spoiled(self: Group, most: int) -> int:
         done = run(self, most)
-        self.seeds.arrays.block[1, 0, :3] = np.nan  # type: ignore[attr-defined]
+        self.runs.arrays.block[1, 0, :3] = np.nan  # type: ignore[attr-defined]
         return done
 
     monkeypatch.setattr(Group, "run", spoiled)
