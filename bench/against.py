@@ -31,6 +31,14 @@ PPO = {
     "horizon": 128,
     "epochs": 4,
 }
+SAC = {"name": "sac", "net": {"hidden": [64, 64]}, "batch_size": 64, "learning_starts": 100}
+RECURRENT = {
+    "name": "ppo",
+    "net": {"hidden": [64], "memory": "lstm(16)"},
+    "horizon": 64,
+    "minibatches": 2,
+    "epochs": 4,
+}
 COLONY = {"agent": {"horizon": 8}, "num_envs": 16}
 FIELD = {"agent": {"learning_starts": 60, "first_updates": 20}}
 # preset or agent, settings, steps before the clock starts, steps of a turn
@@ -45,6 +53,9 @@ CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
         4096,
         16384,
     ),
+    "SAC, Pendulum": ("sac", {"agent": SAC, "env": "Pendulum-v1"}, 400, 800),
+    "SAC, compiled Pendulum": ("sac", {"agent": SAC, "env": "tenfold/Pendulum-v1"}, 400, 1200),
+    "PPO with a memory": ("ppo", {"agent": RECURRENT, "num_envs": 8}, 1024, 4096),
     "five agents of a gridworld": (
         "treasure-small",
         {"agent": {"learning_starts": 200}},

@@ -138,13 +138,13 @@ def why_not(name: str, env: gym.Env[Any, Any]) -> str:
     """What keeps an environment from compiled code, in words; "" if nothing does."""
     ident, arguments = split_name(name)
     inner: Any = env.unwrapped
-    kind = type(inner)
-    if f"{kind.__module__}:{kind.__name__}" != TASKS[ident] or (env.spec and env.spec.kwargs):
-        changed = set(arguments) != set(env.spec.kwargs if env.spec else ())
-        if changed or f"{kind.__module__}:{kind.__name__}" != TASKS[ident]:
-            return f"{ident} is registered anew"
+    kind = f"{type(inner).__module__}:{type(inner).__name__}"
+    if kind != TASKS[ident] or gym.registry[ident].kwargs:
+        return f"{ident} is registered anew"
     if others := [argument for argument in OTHER_ARGUMENTS if argument in arguments]:
         return f"{others[0]} makes it another task"
+    if not hasattr(inner.model, "_address") or not shared_library():
+        return "this build of mujoco does not say where its library and data lie"
     numbers = task_numbers(ident, inner, 0)
     if wrong := [name for name, value in numbers.items() if not isinstance(value, Real)]:
         attribute = SETTINGS.get(wrong[0], wrong[0]).strip("_")
@@ -160,6 +160,15 @@ def why_not(name: str, env: gym.Env[Any, Any]) -> str:
     if (limits[0]._max_episode_steps or 0) > MOST_STEPS:
         return f"its episodes may be longer than {MOST_STEPS:,} steps, which a resume would repeat"
     return ""
+
+
+@cache
+def shared_library() -> Any:
+    """MuJoCo's library, the very one that its Python package has loaded; None where it is not
+    beside it."""
+    folder = Path(import_module("mujoco").__file__ or "").parent
+    files = [*folder.glob("libmujoco.*so*"), *folder.glob("libmujoco.*dylib")]
+    return ctypes.CDLL(str(files[0])) if files else None
 
 
 def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any], list[np.ndarray]]:
@@ -180,8 +189,6 @@ def lane_arrays(inner: Any, lanes: int) -> tuple[np.ndarray, list[Any], list[np.
 def task_numbers(ident: str, inner: Any, limit: int) -> dict[str, Any]:
     """The task's settings by the names of `FIELDS`; what it does not have is 0."""
     model = inner.model
-    (library,) = Path(import_module("mujoco").__file__ or "").parent.glob("libmujoco.*so*")
-    functions = ctypes.CDLL(str(library))  # the very one that the bindings use
     numbers = {
         "task": list(TASKS).index(ident),
         "limit": limit,
@@ -198,7 +205,7 @@ def task_numbers(ident: str, inner: Any, limit: int) -> dict[str, Any]:
         ends = next((getattr(inner, one) for one in attributes if hasattr(inner, one)), (0, 0))
         numbers |= {f"low_{name}": ends[0], f"high_{name}": ends[1]}
     for name in FUNCTIONS:
-        numbers[name] = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
+        numbers[name] = ctypes.cast(getattr(shared_library(), name), ctypes.c_void_p).value
     return numbers
 
 

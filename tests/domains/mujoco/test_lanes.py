@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, EnvironmentFault
 from tenfold.core.threads import set_team_limit
-from tenfold.domains.mujoco import TASKS
+from tenfold.domains.mujoco import TASKS, lanes
 from tenfold.domains.mujoco.lanes import MujocoEnvironments, play_task
 from tenfold.envs.making import make_environments
 from tenfold.envs.scalar import ScalarEnvironments
@@ -83,6 +83,15 @@ def test_anything_else_is_gymnasiums_and_says_why(name: str, reason: str) -> Non
     assert isinstance(envs, ScalarEnvironments)
     assert reason in envs.form
     envs.close()
+
+
+def test_a_mujoco_whose_library_is_elsewhere_is_stepped_by_gymnasium(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "shared_library", lambda: None)
+    envs = make_environments("Hopper-v5", 1, 0)
+    assert isinstance(envs, ScalarEnvironments)
+    assert "this build of mujoco" in envs.form
 
 
 class Changed(gym.Env):
