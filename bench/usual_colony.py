@@ -150,8 +150,8 @@ class UsualColonies:
         adam(
             agent.online.flat,
             agent.online.flat_grad,
-            agent.mean,
-            agent.square,
+            agent.exp_avg,
+            agent.exp_avg_sq,
             agent.updates,
             value_at(config.lr, step),
             config.adam_eps,

@@ -62,7 +62,7 @@ class ActorCriticAgent(FlatAgent):
         many, fewer = self.online.flat.numel(), self.target.flat.numel()
         # one array for compiled code, five for everyone else
         self.block = torch.zeros(4 * many + fewer, device=device)
-        online, target, self.mean, self.square, grad = self.block.split(
+        online, target, self.exp_avg, self.exp_avg_sq, grad = self.block.split(
             [many, fewer, many, many, many]
         )
         self.online.flatten(online, grad)

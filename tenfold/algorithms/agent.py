@@ -43,13 +43,13 @@ class FlatAgent:
     sampled_rows = 0  # that `act` has drawn actions for, which address its draws
     actor_bits: ClassVar[int] = 0  # before an actor's number in the address of its draws
     norm: RunningNorm | None = None  # running statistics of observations, where they are normalised
-    moments: torch.Tensor  # theirs, the very numbers
+    obs_moments: torch.Tensor  # theirs, the very numbers
     layout: ObsLayout
     config: Any
     actions: Any
     online: Any
-    mean: torch.Tensor
-    square: torch.Tensor
+    exp_avg: torch.Tensor  # Adam's moments, saved as `mean` and `square`
+    exp_avg_sq: torch.Tensor
     count: np.ndarray  # gradient updates, and what else an algorithm counts
     seed: int
     keys: dict[Purpose, Any]
@@ -137,7 +137,7 @@ class FlatAgent:
                 "fixed size: leave it out.",
             )
         self.norm = RunningNorm(layout.size)
-        self.moments = torch.from_numpy(self.norm.moments)
+        self.obs_moments = torch.from_numpy(self.norm.moments)
 
     def normalised_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows [..., *shape] by the statistics as they are now, for networks that are given rows as
@@ -145,7 +145,7 @@ class FlatAgent:
         known today."""
         if self.norm is None:
             return rows
-        mean, _, inverse = self.moments.to(rows.device)
+        mean, _, inverse = self.obs_moments.to(rows.device)
         away = (rows.reshape(-1, self.norm.size).double() - mean) * inverse
         return away.clamp(-self.norm.clip, self.norm.clip).float().reshape(rows.shape)
 
@@ -180,7 +180,11 @@ class FlatAgent:
 
     def state(self) -> Tensors:
         """Everything."""
-        moments = {"mean": self.mean, "square": self.square, "updates": torch.tensor(self.updates)}
+        moments = {
+            "mean": self.exp_avg,
+            "square": self.exp_avg_sq,
+            "updates": torch.tensor(self.updates),
+        }
         return self.policy_state() | moments
 
     def load_policy(self, state: Tensors) -> None:

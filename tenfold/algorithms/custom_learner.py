@@ -93,7 +93,7 @@ class CustomAgent(FlatAgent):
             algorithm.build(spec, self.config)
         self.online = Networks(algorithm).to(self.device)
         self.online.flatten()
-        self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
+        self.exp_avg, self.exp_avg_sq = (torch.zeros_like(self.online.flat) for _ in range(2))
         self.count, self.at = np.zeros(1, np.int64), 0  # updates; the environment step they are at
 
     # acting

@@ -53,7 +53,7 @@ class CustomOffPolicyAgent(FlatAgent):
             algorithm.build(spec, self.config)
         self.online = Networks(algorithm).to(self.device)
         self.online.flatten()
-        self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
+        self.exp_avg, self.exp_avg_sq = (torch.zeros_like(self.online.flat) for _ in range(2))
         # steps of Adam that each parameter has made
         self.steps = torch.zeros(self.online.flat.numel(), dtype=torch.int32)
         self.count, self.at = np.zeros(1, np.int64), 0  # updates; the environment step they are at
@@ -171,8 +171,8 @@ class CustomOffPolicyAgent(FlatAgent):
                 used += len(grad)
                 number = int(self.steps[columns.start]) + 1
                 self.steps[columns] = number
-                buffers = online.flat[columns], grad, self.mean[columns], self.square[columns]
-                adam(*buffers, number, lr, eps)
+                moments = self.exp_avg[columns], self.exp_avg_sq[columns]
+                adam(online.flat[columns], grad, *moments, number, lr, eps)
         return norm
 
     def set_lr(self, lr: Any) -> None:

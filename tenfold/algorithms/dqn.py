@@ -68,7 +68,7 @@ class DQNAgent(FlatAgent):
         self.block = torch.zeros(5, size, device=device) if block is None else block
         self.online.flatten(self.block[DQN_ONLINE], self.block[DQN_GRAD])
         self.target.flatten(self.block[DQN_TARGET]).flat.copy_(self.online.flat)
-        self.mean, self.square = self.block[DQN_MEAN], self.block[DQN_SQUARE]
+        self.exp_avg, self.exp_avg_sq = self.block[DQN_MEAN], self.block[DQN_SQUARE]
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
         self.seed, self.member = seed, member

@@ -154,7 +154,7 @@ class Team(DQNAgent):
         self.online.flatten(self.block[:, DQN_ONLINE], self.block[:, DQN_GRAD])
         self.target.flatten(self.block[:, DQN_TARGET])
         self.block.copy_(kept)
-        self.mean, self.square = self.block[:, DQN_MEAN], self.block[:, DQN_SQUARE]
+        self.exp_avg, self.exp_avg_sq = self.block[:, DQN_MEAN], self.block[:, DQN_SQUARE]
         self.count = np.zeros(members, np.int64)
         for m, agent in enumerate(self.agents):
             agent.count = self.count[m : m + 1]

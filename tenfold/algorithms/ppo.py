@@ -65,7 +65,7 @@ class PPOAgent(FlatAgent, PolicyInference):
         self.online.to(device)
         self.block = torch.zeros(4, self.online.flat.numel(), device=device)
         self.online.flatten(self.block[PPO_ONLINE], self.block[PPO_GRAD])
-        self.mean, self.square = self.block[PPO_MEAN], self.block[PPO_SQUARE]
+        self.exp_avg, self.exp_avg_sq = self.block[PPO_MEAN], self.block[PPO_SQUARE]
         self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
         self.device, self.seed = self.online.flat.device, seed
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
@@ -195,7 +195,11 @@ class PPOAgent(FlatAgent, PolicyInference):
     # state
 
     def state(self) -> Tensors:
-        moments = {"mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
+        moments = {
+            "mean": self.exp_avg,
+            "square": self.exp_avg_sq,
+            "count": torch.from_numpy(self.count),
+        }
         return self.policy_state() | moments
 
     def load_state(self, state: Tensors) -> None:

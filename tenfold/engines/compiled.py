@@ -178,7 +178,7 @@ class CompiledOffPolicy(OffPolicyEngine):
 
     def buffers(self) -> list[torch.Tensor]:
         agent = self.agent
-        return [agent.online.flat, agent.mean, agent.square, agent.target.flat]
+        return [agent.online.flat, agent.exp_avg, agent.exp_avg_sq, agent.target.flat]
 
     def warm_up(self) -> None:
         """What the first calls return is thrown away."""
@@ -237,14 +237,14 @@ class Compiled:
 
     def call(self, lr: float, number: int, batch: Any) -> Any:
         agent = self.agent
-        buffers = [agent.online.flat, agent.mean, agent.square]
+        buffers = [agent.online.flat, agent.exp_avg, agent.exp_avg_sq]
         return self.step(buffers, adam_scalars(lr, number)[None], batch)
 
     def descend(self, lr: float, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         agent = self.agent
         agent.updates += 1
         new, norm, statistics = self.call(lr, agent.updates, batch)
-        buffers = (agent.online.flat, agent.mean, agent.square, agent.online.flat_grad)
+        buffers = (agent.online.flat, agent.exp_avg, agent.exp_avg_sq, agent.online.flat_grad)
         for buffer, value in zip(buffers, new, strict=True):
             buffer.copy_(value)
         return statistics, norm

@@ -196,7 +196,7 @@ class CudaGraphCapture:
         agent, online = self.agent, self.agent.online
         target, tau = getattr(agent, "target", None), sent.get("tau")
         limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
-        buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
+        buffers = (online.flat, online.flat_grad, agent.exp_avg, agent.exp_avg_sq)
         if self.by_kernels:
             from tenfold.ops.device.step import add_metrics, learn_step  # here: it needs Triton
 

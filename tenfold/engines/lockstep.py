@@ -133,7 +133,7 @@ class OffPolicyLockstep(Lockstep):
             setattr(replay, name, getattr(replay, name).copy())
         twin.keys, twin.norm = engine.agent.keys, engine.agent.norm
         if twin.norm:
-            twin.moments = engine.agent.moments
+            twin.obs_moments = engine.agent.obs_moments
         super().__init__(engine, OffPolicyEngine(twin, replay, engine.envs), every)
 
     def update(self, count: int, step: int, clock: Clock) -> None:

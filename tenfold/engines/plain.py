@@ -22,7 +22,7 @@ def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
     agent.updates += 1
     config, flat, grad = agent.config, agent.online.flat, agent.online.flat_grad
     eps, limit = getattr(config, "adam_eps", ADAM_EPS), getattr(config, "clip_norm", None)
-    return descend(flat, grad, agent.mean, agent.square, agent.updates, lr, eps, limit)
+    return descend(flat, grad, agent.exp_avg, agent.exp_avg_sq, agent.updates, lr, eps, limit)
 
 
 class EagerOptimiser:
@@ -53,7 +53,9 @@ class EagerOptimiser:
             results.append([value.detach(), *more])
         flat, grad = agent.online.flat, agent.online.flat_grad
         eps, limit = agent.config.adam_eps, agent.config.clip_norm
-        norm = descend(flat, grad, agent.mean, agent.square, self.number, self.lr, eps, limit)
+        norm = descend(
+            flat, grad, agent.exp_avg, agent.exp_avg_sq, self.number, self.lr, eps, limit
+        )
         return results, norm
 
     def descend_networks(
@@ -92,7 +94,7 @@ def gradients(
     online, modules = agent.online, {name: getattr(network, name) for name in names}
     parameters = [p for module in modules.values() for p in module.parameters()]
     by_parameter = iter(torch.autograd.grad(loss, parameters))
-    buffers, steps = (online.flat, online.flat_grad, agent.mean, agent.square), []
+    buffers, steps = (online.flat, online.flat_grad, agent.exp_avg, agent.exp_avg_sq), []
     for name, module in modules.items():
         lead = getattr(module, "members", None) or 1  # networks one after another
         rows = [next(by_parameter).reshape(lead, -1) for _ in module.parameters()]

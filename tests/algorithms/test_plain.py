@@ -60,8 +60,8 @@ def digest(e: OffPolicyEngine) -> list[list[float]]:
         for t in (
             e.agent.online.flat,
             e.agent.target.flat,
-            e.agent.mean,
-            e.agent.square,
+            e.agent.exp_avg,
+            e.agent.exp_avg_sq,
             torch.from_numpy(e.replay.tree),
             torch.from_numpy(e.replay.count),
         )

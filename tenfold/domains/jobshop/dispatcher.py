@@ -72,7 +72,7 @@ class DispatchAgent(FlatAgent):
             torch.manual_seed(int(draw_bits(key(run.seed, Purpose.INIT), 0)) >> 1)
             net = DispatchNet(self.config.width, self.config.layers)
         self.online = net.to(self.device).flatten()
-        self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
+        self.exp_avg, self.exp_avg_sq = (torch.zeros_like(self.online.flat) for _ in range(2))
         self.count = np.zeros(1, np.int64)
 
     # acting
@@ -240,8 +240,8 @@ class DispatchLearner(BareLearner):
         loss.backward()
         agent.updates += 1
         lr = value_at(config.lr, self.step)
-        online, random_floors = agent.online, (agent.mean, agent.square)
-        parameters = online.flat, online.flat_grad, *random_floors, agent.updates, lr
+        online, moments = agent.online, (agent.exp_avg, agent.exp_avg_sq)
+        parameters = online.flat, online.flat_grad, *moments, agent.updates, lr
         norm = descend(*parameters, limit=config.clip_norm)
         gaps = makespan / shops.bound[:, 0] - 1
         values = (loss.detach(), norm.squeeze(), gaps.mean(), gaps.amin(1).mean())
