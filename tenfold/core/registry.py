@@ -56,8 +56,9 @@ class Domain:
     registered: Mapping[str, dict[str, Any]] = {}
     # whether each may also be stepped alone, as Gymnasium's are, and nothing is lost by it
     steps_alone = True
-    # whether its environments take another limit of steps themselves
-    sets_limits = False
+    # whether its environments take another limit of steps themselves, and are the same in
+    # Gymnasium's form and in another one
+    sets_limits = has_forms = False
     flags: tuple[str, ...] = ()  # options that `add_flags` adds, by name
 
     def owns(self, env: str) -> bool:

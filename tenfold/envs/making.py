@@ -222,6 +222,8 @@ def stepped_one_by_one(name: str) -> bool:
     """Whether the name asks for what only single environments have: Gymnasium's form, another time
     limit, repeated actions. Some have a limit of that name themselves."""
     domain, (ident, arguments) = domain_of(name), split_name(name)
+    if "env_form" in arguments and not domain.has_forms:
+        raise ConfigError("env_form", f"is for MuJoCo tasks, and not for {ident}: leave it out.")
     step_keys = [key for key in STEP_KEYS if key in arguments]
     sets_limits = domain.multiagent or domain.sets_limits
     if not step_keys or (sets_limits and step_keys == ["max_episode_steps"]):

@@ -25,13 +25,13 @@ def step(frames: FrameRing, obs: float, final: float | None = None) -> list[floa
         np.array([[obs]], np.float32),
         np.array([[final or 0]], np.float32),
     )
-    return frames.seen[0, :, 0].tolist()
+    return frames.stacked[0, :, 0].tolist()
 
 
 def test_frames_are_those_of_the_episode_oldest_first_and_its_first_one_is_repeated() -> None:
     frames = FrameRing(3, NUMBER, 1)
     frames.begin(np.array([[1.0]], np.float32))
-    assert frames.seen[0, :, 0].tolist() == [1, 1, 1]
+    assert frames.stacked[0, :, 0].tolist() == [1, 1, 1]
     assert step(frames, 2) == [1, 1, 2]
     assert step(frames, 3) == [1, 2, 3]
     assert step(frames, 4) == [2, 3, 4]
@@ -67,19 +67,19 @@ def test_the_learner_sees_what_was_acted_on(
     after: list[dict[float, list[float]]] = [{} for _ in range(lanes)]
     for _ in range(steps):
         for lane in range(lanes):
-            seen[lane][float(acting.seen[lane, -1, 0])] = acting.seen[lane, :, 0].tolist()
+            seen[lane][float(acting.stacked[lane, -1, 0])] = acting.stacked[lane, :, 0].tolist()
         ended = rng.random(lanes) < 0.15
         obs, final = rng.random((lanes, 1), np.float32), rng.random((lanes, 1), np.float32)
         for lane in np.flatnonzero(ended):
             after[lane][float(final[lane, 0])] = [
-                *acting.seen[lane, 1:, 0].tolist(),
+                *acting.stacked[lane, 1:, 0].tolist(),
                 float(final[lane, 0]),
             ]
         never = np.zeros(lanes, np.bool_)
         memory.add(np.zeros(lanes, np.int64), np.zeros(lanes), never, ended, never, obs, final)
         acting.push(ended, never, obs, final)
     for lane in range(lanes):
-        seen[lane][float(acting.seen[lane, -1, 0])] = acting.seen[lane, :, 0].tolist()
+        seen[lane][float(acting.stacked[lane, -1, 0])] = acting.stacked[lane, :, 0].tolist()
     drawn = set()
     for _ in range(60 if memory.rows else 0):
         b = memory.sample()

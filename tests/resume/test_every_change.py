@@ -55,6 +55,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "sac": ("sac", {"steps": 60, "env": "Pendulum-v1"}, REPLAY),
     "td3": ("td3", {"steps": 60, "env": "Pendulum-v1"}, REPLAY),
+    "mujoco": ("td3", {"steps": 60, "env": "InvertedPendulum-v5", "num_envs": 2}, REPLAY),
     "explorer": (
         "limit-cycle",
         {"steps": 20, "env": "tenfold/LimitCycle-v0(size=5,limit=40)", "eval_every": 10},
@@ -94,11 +95,13 @@ HARMLESS: dict[str, Any] = {
     "log_every": 7,
     "patience": 30.0,
     "threads": 2,
+    "env_threads": 2,
     "address": "127.0.0.1:1",
     "on_death": "restart",
 }
 OTHERS: dict[str, tuple[Any, ...]] = {
     "eval_policy": ("sampled",),
+    "env_form": ("gymnasium",),
     "where": ("serial", "auto"),
     "ahead": (0,),
     "stack": ("together", "apart"),

@@ -104,7 +104,7 @@ class Probing(QLearning):
 def probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The algorithm dqn has results of its own kind."""
     monkeypatch.setattr(
-        registry, "found", lambda what: (Probing(),) if what == "ALGORITHMS" else ()
+        registry, "discover", lambda what: (Probing(),) if what == "ALGORITHMS" else ()
     )
     row_schemas.cache_clear()
     yield

@@ -23,7 +23,7 @@ class Mujoco(Domain):
     """Evaluated as any environment, by Gymnasium's own classes."""
 
     name, title = "mujoco", "MuJoCo tasks"
-    sets_limits = True
+    sets_limits = has_forms = True
 
     def owns(self, env: str) -> bool:
         return env.partition("(")[0].strip() in TASKS

@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 from safetensors.numpy import load_file
 
 from tenfold.config.run import Run
-from tenfold.core.errors import CheckpointError, EnvironmentFault
+from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault
 from tenfold.core.threads import set_team_limit
 from tenfold.domains.mujoco import TASKS, lanes
 from tenfold.domains.mujoco.lanes import MujocoEnvironments, play_task
@@ -124,6 +124,13 @@ def test_the_form_of_gymnasium_can_be_asked_for() -> None:
     assert "in compiled code over MuJoCo" in auto.description.where
     for learner in (auto, asked):
         learner.close()
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "tenfold/CartPole-v1", "tenfold/Treasure-v0"])
+def test_a_form_is_refused_where_there_is_no_choice(env: str) -> None:
+    run = Run.of({"env": env, "env_form": "gymnasium"})
+    with pytest.raises(ConfigError, match="env_form is for MuJoCo tasks"):
+        make_environments(run.world, 1, 0)
 
 
 SMALL = {
