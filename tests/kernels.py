@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
 
 import tenfold
@@ -23,7 +24,8 @@ from tenfold.config.run import Run
 from tenfold.core.pairs import all_pairs, outcome
 from tenfold.training.learners import make_learner
 
-COMPILE, LOCKS = Dispatcher.compile, Path(tempfile.gettempdir()) / f"tenfold-kernels-{os.getuid()}"
+COMPILE, COMPILE_FOR_C = Dispatcher.compile, CFunc.compile
+LOCKS = Path(tempfile.gettempdir()) / f"tenfold-kernels-{os.getuid()}"
 BEING_COMPILED: set[str] = set()
 
 
@@ -67,7 +69,15 @@ def compile_once(kernel: Any, signature: Any) -> Any:
             BEING_COMPILED.discard(name)
 
 
-Dispatcher.compile = compile_once
+def compile_for_c_once(function: Any) -> Any:
+    """The same of functions that C and other threads call."""
+    LOCKS.mkdir(exist_ok=True)
+    with open(LOCKS / function.__qualname__.rpartition(".")[2], "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return COMPILE_FOR_C(function)
+
+
+Dispatcher.compile, CFunc.compile = compile_once, compile_for_c_once
 
 
 def compile_all() -> None:
