@@ -39,8 +39,8 @@ def compiled(update: FunctionType) -> Callable[..., Any]:
     """`update` through torch.compile. Its code is a copy: what torch.compile keeps is kept by code,
     and of one code no more than eight times, however many engines a process has."""
     parts = update.__code__.replace(), update.__globals__, update.__name__
-    own = FunctionType(*parts, update.__defaults__, update.__closure__)
-    return torch.compile(own, fullgraph=True, dynamic=False)
+    copied = FunctionType(*parts, update.__defaults__, update.__closure__)
+    return torch.compile(copied, fullgraph=True, dynamic=False)
 
 
 class Losses(nn.Module):

@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from numba import cfunc, types
 
+from tenfold.core.errors import CheckpointError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import draw_bits
@@ -283,8 +284,14 @@ class MujocoEnvironments(Environments):
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. Returns False where the observations differ."""
-        self.episode[:], self.length[:] = state["episode"], state["length"]
-        for i, (actions, length) in enumerate(zip(state["actions"], self.length, strict=True)):
+        lengths, most = state["length"], min(state["actions"].shape[1], self.time_limit - 1)
+        if not ((lengths >= 0) & (lengths <= most)).all():  # compiled code would read beyond arrays
+            raise CheckpointError(
+                f"{self.name}: the checkpoint's episodes are {lengths.tolist()} steps long, and at "
+                f"most {most} are possible."
+            )
+        self.episode[:], self.length[:] = state["episode"], lengths
+        for i, (actions, length) in enumerate(zip(state["actions"], lengths, strict=True)):
             require_possible(actions[:length], self.action_space, self.location(i))
             self.taken_actions[i, :length] = actions[:length]
         self.for_all("repeat")

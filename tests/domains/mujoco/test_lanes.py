@@ -215,3 +215,15 @@ def test_actions_that_no_checkpoint_can_hold_are_refused() -> None:
     state["actions"][1, 2, 0] = np.nan
     with pytest.raises(CheckpointError, match="holds action nan"):
         envs.restore(state)
+
+
+@pytest.mark.parametrize("length", [-1, 5, 9, 10**9])
+def test_lengths_that_no_episode_can_have_are_refused(length: int) -> None:
+    """Compiled code would repeat actions from beyond its arrays."""
+    envs = make_environments("Hopper-v5(max_episode_steps=9)", 2, 0)
+    for _ in range(4):
+        envs.step(np.zeros((2, 3), np.float32))
+    state = envs.state()
+    state["length"][1] = length
+    with pytest.raises(CheckpointError, match="steps long"):
+        envs.restore(state)
