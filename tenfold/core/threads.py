@@ -31,10 +31,10 @@ from tenfold.core.native import (
 
 # Byte offsets of a team's words, each on a cache line of its own: the number of the work, its next
 # index beside its count (count · 2³² + index), indices done, the work's function and argument,
-# threads asleep, whether they are to end; then the lock and the condition, with room for what any
-# system's take.
-NUMBER, NEXT, DONE, FUNCTION, ARGUMENT, ASLEEP, STOP = range(0, 448, 64)
-LOCK, CONDITION, BYTES = 448, 576, 704
+# threads asleep, whether they are to end, how many do this work; then the lock and the condition,
+# with room for what any system's take.
+NUMBER, NEXT, DONE, FUNCTION, ARGUMENT, ASLEEP, STOP, THREADS = range(0, 512, 64)
+LOCK, CONDITION, BYTES = 512, 640, 768
 COUNT_BITS, INDEX = 32, (1 << 32) - 1
 SPINS = 2000  # pauses, some 20 to 80 µs, before a waiting thread sleeps or gives way
 
@@ -53,8 +53,8 @@ def do_indices(team):
 
 
 @kernel(nogil=True)
-def serve(team):
-    """The life of a thread: its share of all work, until STOP."""
+def serve(team, number):
+    """The life of a thread: its share of all work that takes so many, until STOP."""
     last_number = load(team + NUMBER)
     while load(team + STOP) == 0:
         spins = 0
@@ -69,7 +69,8 @@ def serve(team):
             add(team + ASLEEP, -1)
             mutex_unlock(team + LOCK)
         last_number = load(team + NUMBER)
-        do_indices(team)
+        if number < load(team + THREADS):
+            do_indices(team)
 
 
 @kernel
@@ -83,15 +84,16 @@ def begin_work(team):
 
 
 @kernel
-def run_work(team, function, argument, count):
-    """Calls `function(argument, index)`, by its address, for every index below `count`. Team 0 has
-    no threads: indices are then done in order."""
+def run_work(team, threads, function, argument, count):
+    """Calls `function(argument, index)`, by its address, for every index below `count`, on so many
+    threads, of which this is one. Team 0 has no others: indices are then done in order."""
     if team == 0 or count < 2:
         for index in range(count):
             call(function, argument, index)
         return
     store(team + FUNCTION, function)
     store(team + ARGUMENT, argument)
+    store(team + THREADS, threads)
     store(team + DONE, 0)
     store(team + NEXT, count << COUNT_BITS)
     begin_work(team)
@@ -122,7 +124,8 @@ class ThreadTeam:
     def grow(self, threads: int) -> None:
         """So many threads beside this one, at least."""
         while len(self.threads) < threads:
-            thread = threading.Thread(target=serve, args=(self.address,), daemon=True)
+            arguments = self.address, len(self.threads) + 1  # number 0 is the one that calls
+            thread = threading.Thread(target=serve, args=arguments, daemon=True)
             self.threads.append(thread)
             thread.start()
 

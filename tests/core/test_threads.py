@@ -10,7 +10,7 @@ import pytest
 from numba import cfunc, types
 
 from tenfold.core import threads as module
-from tenfold.core.native import load, store
+from tenfold.core.native import c_function, give_way, load, store
 from tenfold.core.threads import ThreadTeam, run_work, set_team_limit, team_for, team_threads
 
 
@@ -38,7 +38,7 @@ def test_every_index_is_done_once_in_each_of_many_pieces_of_work(
     rng = np.random.default_rng(0)
     for count in rng.integers(0, 40, 300).tolist():  # more threads than indices, and fewer
         done = np.zeros(40, np.int64)
-        run_work(team.address, COUNT, done.ctypes.data, count)
+        run_work(team.address, threads + 1, COUNT, done.ctypes.data, count)
         expected = np.where(np.arange(40) < count, np.arange(40) + 1, 0)
         np.testing.assert_array_equal(done, expected)
 
@@ -49,14 +49,38 @@ def test_threads_that_sleep_wake_for_work(team: ThreadTeam) -> None:
     for round_number in range(3):
         for thread in team.threads:
             thread.join(0.05)  # longer than they spin
-        run_work(team.address, COUNT, done.ctypes.data, 8)
+        run_work(team.address, 3, COUNT, done.ctypes.data, 8)
         np.testing.assert_array_equal(done, (round_number + 1) * (np.arange(8) + 1))
+
+
+this_thread = c_function("gettid", 0)
+
+
+@cfunc(types.void(types.int64, types.int64))
+def note_thread(address, index):
+    """Which thread does it; long enough for others to take some too."""
+    for _ in range(2000):
+        give_way()
+    store(address + 8 * index, this_thread())
+
+
+NOTE: int = note_thread.address  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_work_is_done_by_no_more_threads_than_it_may_take(team: ThreadTeam, threads: int) -> None:
+    """Whatever other work has started."""
+    team.grow(3)
+    doers = np.zeros(32, np.int64)
+    for _ in range(5):
+        run_work(team.address, threads, NOTE, doers.ctypes.data, 32)
+        assert len(set(doers.tolist())) <= threads
 
 
 def test_without_a_team_the_caller_does_all() -> None:
     done = np.zeros(5, np.int64)
     assert team_for(1) == 0
-    run_work(0, COUNT, done.ctypes.data, 5)
+    run_work(0, 1, COUNT, done.ctypes.data, 5)
     np.testing.assert_array_equal(done, np.arange(5) + 1)
 
 

@@ -120,11 +120,11 @@ def lane_functions() -> dict[str, Any]:
 
 
 @kernel
-def play_all(team, step, address, last):
+def play_all(team, threads, step, address, last):
     """One step of every lane by the function at address `step`; the contract is that of
     `envs.control.play_all`, but that lanes behind one that is not finite have moved."""
     a = open_lanes(address)
-    run_work(team, step, address, len(a.rows))
+    run_work(team, threads, step, address, len(a.rows))
     ended = 0
     for i in range(len(a.rows)):
         if not a.finite[i]:
@@ -244,7 +244,7 @@ class MujocoEnvironments(Environments):
                 for name, dtype, dimensions in FIELDS
             }
         )
-        threads = team_threads(num_envs)
+        self.threads = threads = team_threads(num_envs)
         self.team, self.functions = team_for(threads), lane_functions()
         many, more = "s" * (num_envs > 1), "s" * (threads > 1)
         self.form = (
@@ -255,7 +255,7 @@ class MujocoEnvironments(Environments):
     def for_all(self, function: str) -> None:
         """Every lane by one of the lane functions."""
         address = self.functions[function].address
-        run_work(self.team, address, self.table.address, self.num_envs)
+        run_work(self.team, self.threads, address, self.table.address, self.num_envs)
 
     @property
     def time_limit(self) -> int:
@@ -273,7 +273,7 @@ class MujocoEnvironments(Environments):
         self.begin_rounds()
         self.action[:] = actions
         address = self.functions["step"].address
-        ended = play_all(self.team, address, self.table.address, self.last)
+        ended = play_all(self.team, self.threads, address, self.table.address, self.last)
         if ended > 0:
             self.note_ended(self.last[:ended])
         elif ended < 0:
