@@ -106,8 +106,8 @@ class Run(Config):
     """how MuJoCo tasks are stepped: auto, in compiled code on several threads where it gives the
     very numbers that Gymnasium's classes give; gymnasium, by those, one after another"""
     env_threads: Annotated[int, Limits(0, 1024)] = 0
-    """threads that step compiled MuJoCo tasks, which change no number; 0: as many as there are
-    cores and environments (an actor's process has one)"""
+    """threads that step compiled MuJoCo tasks and Atari games, which change no number; 0: as many
+    as there are cores and environments (an actor's process has one)"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1

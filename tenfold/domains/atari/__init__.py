@@ -33,7 +33,7 @@ class Atari(Domain):
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments":
-        from tenfold.domains.atari.games import AtariEnvironments
+        from tenfold.domains.atari.lanes import AtariEnvironments
 
         return AtariEnvironments(env, num_envs, seed, first)
 

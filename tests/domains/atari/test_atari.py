@@ -2,7 +2,6 @@
 of both presets that step and update."""
 
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,11 @@ import pytest
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.config.files import named
-from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.domains.atari.games import AtariEnvironments, Game
+from tenfold.core.errors import CheckpointError, EnvironmentFault, UserError
+from tenfold.core.threads import set_team_limit
+from tenfold.domains.atari import lanes
+from tenfold.domains.atari.games import Game
+from tenfold.domains.atari.lanes import AtariEnvironments
 from tenfold.envs.making import make_env, make_environments
 from tenfold.training.learners import make_learner
 
@@ -22,58 +24,115 @@ BREAKOUT = "tenfold/Atari-v0(game=breakout)"
 TINY = {"net": {"encoder": "nature", "hidden": [8]}}
 
 
-def actions(steps: int, lanes: int, most: int = 4) -> np.ndarray:
-    return np.random.default_rng(3).integers(0, most, (steps, lanes))
+def actions(steps: int, count: int, most: int = 4) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, most, (steps, count))
 
 
-def by_hand(envs: AtariEnvironments, lane: int, taken: np.ndarray) -> list[tuple[Any, ...]]:
-    """The same lane's first game, alone and by ALE's interface: observation, score, whether it is
-    over, lives."""
-    alone = Game(game="breakout").make(1, 1)
-    envs.episode[lane] = 0
-    first, info = alone.reset(seed=np.array([envs.episode_seed(lane)]))
-    rows = [(first[0, 0].copy(), 0.0, False, int(info["lives"][0]))]
-    for action in taken[:, lane]:
-        obs, score, over, _, info = alone.step(np.array([action]))
-        rows.append((obs[0, 0].copy(), float(score[0]), bool(over[0]), int(info["lives"][0])))
-        if over[0]:
-            break
-    return rows
+class ByHand:
+    """A lane alone, by ALE's interface: what its steps bring, where nobody but this says what a
+    life, an episode and the fire button are."""
+
+    def __init__(self, seed: int, **game: Any) -> None:
+        self.ale, self.press, self.seed = Game(**game).make(1, 1), False, seed
+        obs, info = self.ale.reset(seed=np.array([seed]))
+        self.obs, self.lives = obs[0, 0].copy(), int(info["lives"][0])
+
+    def step(self, action: int) -> dict[str, Any]:
+        pressed = self.press
+        obs, score, over, _, info = self.ale.step(np.array([1 if pressed else action]))
+        final, before, self.lives = obs[0, 0].copy(), self.lives, int(info["lives"][0])
+        self.press = bool(not over[0] and self.lives < before)
+        if over[0]:  # without a seed
+            obs, info = self.ale.reset()
+            self.lives = int(info["lives"][0])
+        ended = bool(over[0] or self.press) and not pressed
+        return {
+            "obs": obs[0, 0].copy(),
+            "final_obs": final,
+            "score": float(score[0]),
+            "reward": 0.0 if pressed else float(np.sign(score[0])),
+            "terminated": ended,
+            "skipped": pressed,
+            "over": bool(over[0]),
+        }
 
 
-def test_lives_and_games_end_with_their_true_last_observation_and_the_next_one_follows() -> None:
+def test_lives_and_games_end_with_their_last_observation_and_fire_and_the_next_one_follow() -> None:
     envs = make_environments(BREAKOUT, 2, 5)
     assert isinstance(envs, AtariEnvironments)
-    taken, lost, rows, games = actions(200, 2), 0, [], []
-    for given in taken:
-        envs.step(given)
-        rows.append(
-            [getattr(envs, name)[0].copy() for name in ("obs", "final_obs", "reward", "terminated")]
-        )
+    hand = ByHand(envs.episode_seed(0), game="breakout")
+    np.testing.assert_array_equal(envs.obs[0], hand.obs)
+    lengths, scores, games, lost, pressed = [0], [0.0], [], 0, 0
+    for chosen in actions(700, 2):
+        envs.step(chosen)
+        step = hand.step(int(chosen[0]))
+        for name in ("obs", "reward", "terminated", "skipped"):
+            np.testing.assert_array_equal(getattr(envs, name)[0], step[name])
+        if step["terminated"]:
+            np.testing.assert_array_equal(envs.final_obs[0], step["final_obs"])
+        lost, pressed = lost + step["terminated"], pressed + step["skipped"]
+        lengths[-1], scores[-1] = lengths[-1] + 1, scores[-1] + step["score"]
+        if step["over"]:
+            lengths.append(0), scores.append(0.0)
         games += [game for game in envs.finished if game.env == 0]
-    hand = by_hand(envs, 0, taken)
-    assert len(games) == 1 and len(hand) == games[0].length + 1 < 200
-    assert games[0].ret == sum(score for _, score, _, _ in hand)
-    for t, (before, after) in enumerate(pairwise(hand)):
-        obs, final_obs, reward, terminated = rows[t]
-        ended = after[3] < before[3]  # the game's end is that of the last life
-        lost += ended
-        assert terminated == ended and reward == np.clip(after[1], -1, 1)
-        if ended:
-            np.testing.assert_array_equal(final_obs, after[0])
-        if after[2]:  # the next game's first observation, by its own seed
-            fresh, _ = Game(game="breakout").make(1, 1).reset(seed=np.array([second_seed(envs)]))
-            np.testing.assert_array_equal(obs, fresh[0, 0])
-        else:
-            np.testing.assert_array_equal(obs, after[0])
-    assert lost == 5
+    assert [game.length for game in games] == lengths[:-1]
+    assert [game.ret for game in games] == scores[:-1] and sum(scores) > 0
+    # five lives a game, four of which are followed by the button
+    assert len(games) >= 3 and lost >= 5 * len(games) and pressed >= 4 * len(games)
     envs.close()
 
 
-def second_seed(envs: AtariEnvironments) -> int:
-    """Of lane 0's second game."""
-    envs.episode[0] = 1
-    return envs.episode_seed(0)
+def test_the_fire_button_brings_the_next_ball_in_training_and_in_evaluations() -> None:
+    """Whoever only waits loses all balls with it, and none after the first one without it."""
+    for fire, games in (("true", 1), ("false", 0)):
+        name = f"tenfold/Atari-v0(game=breakout, fire={fire}, noops=0)"
+        envs, env = make_environments(name, 1, 0), make_env(name)
+        waiting, ends, over = np.zeros(1, np.int64), 0, False
+        env.reset(seed=1)
+        for _ in range(200):
+            envs.step(waiting)
+            ends += len(envs.finished)
+            if not over:
+                over = env.step(0)[2]
+        assert (ends >= games and over) if games else (ends == 0 and not over)
+        envs.close(), env.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tenfold/Atari-v0(game=ms_pacman)",  # knows no button
+        "tenfold/Atari-v0(game=breakout, life_ends=false)",
+    ],
+)
+def test_nobody_presses_fire_where_no_life_ends_an_episode_or_there_is_no_button(name: str) -> None:
+    envs = make_environments(name, 1, 0)
+    lives = set()
+    for chosen in actions(500, 1):
+        envs.step(chosen)
+        lives.add(int(envs.lives[0]))  # type: ignore[attr-defined]
+        assert not envs.skipped.any()
+    assert len(lives) > 2
+    envs.close()
+
+
+def test_a_lane_is_seeded_once_for_many_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, seeded in ((256, []), (2, [2, 4])):
+        monkeypatch.setattr(lanes, "GAMES", limit)
+        envs: Any = make_environments(BREAKOUT, 1, 5)
+        seeds, reset = [], envs.ale.reset
+        monkeypatch.setattr(
+            envs.ale,
+            "reset",
+            lambda reset=reset, seeds=seeds, **k: [seeds.append(k), reset(**k)][1],
+        )
+        for chosen in actions(900, 1):
+            envs.step(chosen)
+        assert 4 <= envs.episode[0] < 6 and len(seeds) == len(seeded)
+        for games, call in zip(seeded, seeds, strict=True):
+            envs.episode[0] = games
+            assert call["seed"] == [envs.episode_seed(0)]
+        envs.close()
 
 
 def test_a_game_that_is_cut_is_truncated_and_no_life_ends_where_that_is_not_wanted() -> None:
@@ -131,26 +190,131 @@ def test_an_evaluation_plays_whole_games_for_their_true_score() -> None:
     env.close()
 
 
-def test_games_of_different_lengths_are_restored_to_the_same_frame() -> None:
-    taken = actions(260, 3)
-    envs, other = (make_environments(BREAKOUT, 3, 7) for _ in range(2))
-    for given in taken[:220]:
-        envs.step(given)
-    assert len(set(envs.length)) > 1 and 1 in envs.episode
-    assert other.restore(envs.state())
+def same_steps(envs: Any, other: Any, taken: np.ndarray) -> None:
+    """Both go on alike, in every bit."""
     assert other.length == envs.length and other.ret == envs.ret
-    for given in taken[220:]:
-        envs.step(given), other.step(given)
-        for name in ("obs", "final_obs", "reward", "terminated"):
-            if name != "final_obs" or envs.terminated.any():
-                ended = envs.terminated if name == "final_obs" else slice(None)
-                np.testing.assert_array_equal(
-                    getattr(envs, name)[ended], getattr(other, name)[ended]
-                )
+    for chosen in taken:
+        envs.step(chosen), other.step(chosen)
+        for name in ("obs", "reward", "terminated", "truncated", "skipped"):
+            np.testing.assert_array_equal(getattr(envs, name), getattr(other, name))
+        ended = envs.terminated | envs.truncated
+        np.testing.assert_array_equal(envs.final_obs[ended], other.final_obs[ended])
+        assert envs.finished == other.finished
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_games_are_restored_on_any_number_of_threads_before_and_after_a_lost_life(
+    count: int,
+) -> None:
+    envs, other = (
+        make_environments(f"tenfold/Atari-v0(game=breakout, threads={threads})", count, 7)
+        for threads in (1, 2)
+    )
+    taken, states = actions(1100, count), []
+    for chosen in taken[:900]:
+        before = envs.state()
+        envs.step(chosen)
+        if min(envs.episode) > 3 and envs.terminated[0] and not envs.finished and len(states) < 3:
+            states = [before, envs.state()]
+            point = actions(1, count)  # where fire is due in a lane
+            envs.step(point[0]), states.append(envs.state())
+    assert len(states) == 3
+    # from each of the three moments both play the same
+    for state in states:
+        assert envs.restore(state) and other.restore(state)
+        assert min(envs.episode) > 3 and len(set(state["length"])) == count
+        same_steps(envs, other, taken[900:1000])
     wrong = envs.state()
     wrong["obs"] = wrong["obs"] + np.uint8(1)
     assert not other.restore(wrong)
     envs.close(), other.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tenfold/Atari-v0(game=breakout)",
+        "tenfold/Atari-v0(game=breakout, sticky=0.25)",
+        "tenfold/Atari-v0(game=breakout, frames=4, max_frames=500)",
+        "tenfold/Atari-v0(game=sir_lancelot, max_frames=1200)",  # a game depends on the one before
+    ],
+)
+def test_a_run_goes_on_exactly_wherever_its_lanes_were_seeded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "GAMES", 4)
+    monkeypatch.setattr(lanes, "STEPS", 500)
+    taken = actions(1300, 3)
+    for stop in (950, 1170):
+        envs, other = (make_environments(name, 3, 3) for _ in range(2))
+        for chosen in taken[:stop]:
+            envs.step(chosen)
+        state = envs.state()
+        assert (state["seeded"] > 0).any() and (state["episode"] > state["seeded"]).any()
+        assert other.restore(state)
+        same_steps(envs, other, taken[stop : stop + 100])
+        envs.close(), other.close()
+
+
+def test_most_games_of_a_resume_are_begun_in_all_lanes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    envs, other = (make_environments(BREAKOUT, 3, 7) for _ in range(2))
+    for chosen in actions(130, 3):
+        envs.step(chosen)
+    for _ in range(40):
+        envs.begin(np.ones(3, np.bool_))  # type: ignore[attr-defined]
+    envs.episode = [40, 40, 40]
+    for chosen in actions(30, 3):
+        envs.step(chosen)
+    state, calls, reset = envs.state(), [], other.ale.reset  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        other.ale,  # type: ignore[attr-defined]
+        "reset",
+        lambda **k: [calls.append(int(k["options"]["reset_mask"].sum())), reset(**k)][1],
+    )
+    other.restore(state)
+    assert calls.count(3) > 30
+
+
+def test_a_checkpoint_of_earlier_versions_goes_on_and_an_impossible_one_is_refused() -> None:
+    envs, other = (make_environments(BREAKOUT, 2, 7) for _ in range(2))
+    for chosen in actions(60, 2):
+        envs.step(chosen)
+    state = envs.state()
+    old = {name: state[name] for name in ("episode", "length", "actions", "obs")}
+    assert state["seeded"].tolist() == old["episode"].tolist() == [0, 0]
+    assert other.restore(old | {"actions": old["actions"].astype(np.int64)})
+    same_steps(envs, other, actions(20, 2))
+    for name, change in (
+        ("length", -1),
+        ("length", 1),
+        ("stored", 1000),
+        ("seeded", 1),
+        ("episode", 256),
+    ):
+        wrong = {key: value.copy() for key, value in state.items()}
+        wrong[name] = wrong[name] + change
+        with pytest.raises(CheckpointError, match="tenfold did not write that"):
+            other.restore(wrong)
+    with pytest.raises(UserError):
+        other.restore(state | {"actions": state["actions"] + np.uint8(4)})
+    envs.close(), other.close()
+
+
+def test_threads_are_the_runs_and_no_more_than_games() -> None:
+    try:
+        for limit, form in ((1, "3 games on 1 thread of ALE"), (2, "3 games on 2 threads of ALE")):
+            set_team_limit(limit)
+            envs = make_environments(BREAKOUT, 3, 7)
+            assert envs.form == form
+            envs.close()
+        set_team_limit(64)
+        one = make_environments(BREAKOUT, 1, 7)
+        assert one.form == "1 game on 1 thread of ALE"
+        one.close()
+    finally:
+        set_team_limit(0)
 
 
 def short(preset: str, **agent: Any) -> ten.Run:
@@ -165,7 +329,7 @@ def test_pong_is_learned_by_dqn_from_frames_that_are_stored_once_as_bytes() -> N
     for _ in range(20):
         learner.round()
     assert learner.replay.batch.obs.shape == (4, 4, 84, 84)
-    assert learner.agent.updates == 3 * 2  # at 24, 32 and 40 steps: two every eight
+    assert learner.agent.updates == 4  # at 32 steps: four every sixteen
     assert not before.equal(learner.agent.online.flat)
     learner.close()
 
@@ -179,19 +343,52 @@ def test_pong_is_learned_by_ppo() -> None:
     learner.close()
 
 
-def test_a_resumed_run_equals_one_that_never_stopped(tmp_path: Path) -> None:
-    run = short("pong", learning_starts=20, capacity=300, batch_size=4)
-    run = ten.Run(**{**vars(run), "steps": 120, "checkpoint_every": 60, "keep": 5})
+DQN = {"learning_starts": 20, "capacity": 900, "batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("preset", "agent", "half"),
+    [("pong", DQN, 60), ("breakout", DQN, 260), ("breakout-ppo", {"horizon": 8}, 260)],
+)
+def test_a_resumed_run_equals_one_that_never_stopped(
+    preset: str, agent: dict[str, Any], half: int, tmp_path: Path
+) -> None:
+    """Breakout's balls are lost, and games, before and after the middle."""
+    run, end = short(preset, **agent), 2 * half
+    run = ten.Run(**{**vars(run), "steps": end, "checkpoint_every": half, "keep": 5})
     whole = ten.load(ten.train(run, out=tmp_path / "whole", quiet=True).path)
-    ten.train(ten.Run(**{**vars(run), "steps": 60}), out=tmp_path / "half", quiet=True)
-    again = ten.load(ten.resume(tmp_path / "half", steps=120, quiet=True).path)
+    ten.train(ten.Run(**{**vars(run), "steps": half}), out=tmp_path / "half", quiet=True)
+    again = ten.load(ten.resume(tmp_path / "half", steps=end, quiet=True).path)
     assert whole.online.flat.equal(again.online.flat)  # type: ignore[attr-defined]
+
+
+def test_the_step_that_presses_fire_is_no_row_of_dqn_and_of_no_weight_for_ppo() -> None:
+    dqn: Any = make_learner(short("breakout", learning_starts=10_000, capacity=900, batch_size=4))
+    pressed = 0
+    for _ in range(60):
+        dqn.round()
+        pressed += int(dqn.envs.skipped.sum())
+    assert pressed > 1 and dqn.step == 2 * 60 - pressed
+    kinds = np.bincount(dqn.replay.kind, minlength=5)
+    assert kinds[1] + kinds[2] == dqn.step and kinds[2] >= pressed
+    dqn.close()
+    ppo: Any = make_learner(short("breakout-ppo", horizon=64))
+    for _ in range(63):
+        ppo.round()
+    weight = ppo.rollout.weight[:63]
+    assert (weight == 0).sum() == 2 * 63 - ppo.step > 0
+    ended = ppo.rollout.discount[:63] == 0  # a lost life, then the button
+    assert (ended[:-1] | (weight[1:] == 1)).all()
+    ppo.close()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ("game=pang", "there is no game pang: the nearest are "),
+        ("game=combat", "combat is for several players"),  # ALE would end the process
+        ("game=pong, threads=1025", "threads must be a whole number of at least 0 and at most"),
+        ("game=pong, fire=2", "fire must be true or false"),
         ("game=pong, sticky=2", "sticky must be a probability between 0 and 1"),
         ("game=pong, frames=0", "frames must be a whole number of at least 1"),
         ("game=pong, clip=3", "clip must be true or false"),
