@@ -82,8 +82,8 @@ class Game:
             ) from None
         if self.game in FOR_SEVERAL:
             raise EnvironmentFault(
-                f"{ATARI}: {self.game} is for several players, and one alone cannot play it: choose "
-                "another game."
+                f"{ATARI}: {self.game} is for several players, and one alone cannot play it: "
+                "choose another game."
             )
         known = roms.get_all_rom_ids()
         if self.game not in known:
