@@ -1,6 +1,7 @@
 """This checkout beside another one, in turns: microseconds of an environment step with training.
 
     python bench/against.py /path/to/the/other/checkout [ROUNDS]
+    python bench/against.py /path/to/the/other/checkout [ROUNDS] --cuda    # the engines of a GPU
 
 For changes that should change nothing: rebuilt code must be as fast as before.
 """
@@ -65,7 +66,39 @@ CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "a colony": ("durotaxis-bend", COLONY, 128, 128),
     "an explorer": ("limit-cycle", FIELD, 80, 40),
 }
+WIDE = {"net": {"hidden": [256, 256]}}
+RESIDENT = {"device": "cuda", "engine": "resident", "env": "tenfold/CartPole-v1"}
+GRAPHS = {"device": "cuda", "engine": "cudagraph"}
+# (the first steps of a resident engine's turn are those of a launch of another length)
+CUDA_CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
+    "DQN, resident": ("dqn", RESIDENT | {"agent": DQN}, 20_000, 40_000),
+    "PPO, resident, 8 x 128": ("ppo", RESIDENT | {"agent": PPO, "num_envs": 8}, 8192, 65_536),
+    "PPO, resident, 4,096 x 128": (
+        "ppo",
+        RESIDENT | {"agent": PPO, "num_envs": 4096},
+        2**20,
+        2**22,
+    ),
+    "DQN 256-256, CUDA graphs": ("dqn", GRAPHS | {"agent": DQN | WIDE}, 2000, 1000),
+    "PPO, CUDA graphs, 8 x 128": ("ppo", GRAPHS | {"agent": PPO, "num_envs": 8}, 4096, 4096),
+    "SAC 256-256, CUDA graphs": (
+        "sac",
+        GRAPHS | {"agent": SAC | WIDE, "env": "Pendulum-v1"},
+        400,
+        600,
+    ),
+    "PPO with a memory, CUDA graphs": (
+        "ppo",
+        GRAPHS | {"agent": RECURRENT, "num_envs": 8},
+        1024,
+        2048,
+    ),
+}
 TURNS = 5
+
+
+def cases() -> dict[str, tuple[str, dict[str, Any], int, int]]:
+    return CUDA_CASES if "--cuda" in sys.argv else CASES
 
 
 def measure() -> dict[str, float]:
@@ -76,7 +109,7 @@ def measure() -> dict[str, float]:
 
     set_threads(1)
     found = {}
-    for name, (what, settings, warm, steps) in CASES.items():
+    for name, (what, settings, warm, steps) in cases().items():
         learner = make_learner(named(what, settings | {"steps": 10**7}))
         learner.warm_up()
         while learner.agent.updates == 0 or learner.step < warm:
@@ -93,8 +126,9 @@ def measure() -> dict[str, float]:
 
 
 def turn(checkout: Path) -> dict[str, float]:
-    command = [sys.executable, str(Path(__file__).resolve()), "--measure"]
-    env = os.environ | {"PYTHONPATH": str(checkout)}
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", *sys.argv[-1:]]
+    path = os.pathsep.join(filter(None, [str(checkout), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(
         command, cwd=checkout, env=env, capture_output=True, text=True, check=True
     )
@@ -105,9 +139,10 @@ def main() -> None:
     if "--measure" in sys.argv:
         print(json.dumps(measure()))
         return
-    other, rounds = Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    words = [word for word in sys.argv[1:] if word != "--cuda"]
+    other, rounds = Path(words[0]).resolve(), int(words[1]) if len(words) > 1 else 3
     pairs = [(turn(other), turn(HERE)) for _ in range(rounds)]
-    for name in CASES:
+    for name in cases():
         there, here = (statistics.median(pair[k][name] for pair in pairs) for k in (0, 1))
         print(f"{name:28} there {there:9.2f} us   here {here:9.2f} us   {here / there:.3f}")
 

@@ -213,7 +213,8 @@ def test_a_policy_on_the_gpu_trains_and_acts(env: str) -> None:
         place.round()
     assert place.agent.updates > 0 and torch.isfinite(place.agent.online.flat).all()
     assert not torch.equal(start, place.agent.online.flat)
-    assert place.envs.action_space.contains(place.agent.act(place.envs.obs[0]))
+    action = place.agent.act(place.envs.obs[0], mask=None)
+    assert place.envs.action_space.contains(action)
 
 
 @pytest.mark.parametrize("memory", ["gru(16)", "lstm(16)"])
