@@ -17,7 +17,7 @@ import torch
 from tenfold.core.errors import Obstacle
 from tenfold.core.system import capturing
 from tenfold.memory.staging import StagingBuffer
-from tenfold.nets.layers import products_instead
+from tenfold.nets.layers import layers_for_gpu
 from tenfold.ops.adam import adam_recorded, clip
 
 TRIALS = 3  # of the work before it is recorded: libraries choose and allocate
@@ -119,7 +119,7 @@ class CudaGraphCapture:
             way = staging.ways[slot][count - 1]
 
             def whole() -> None:
-                with products_instead(self.precision == "fp32"):
+                with layers_for_gpu(self.precision):
                     staging.upload(*way)
                     work()
 

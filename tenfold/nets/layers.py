@@ -102,24 +102,28 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 # channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
 CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
 LONG = 64  # numbers of a row from which products are faster
+MANY_IMAGES = 128  # in a batch, from which channels that stand last are faster
 
 
 class LayerMode:
-    """Which library functions layers call. By products, on a GPU and in float32, convolutions
-    of small images are faster (those that can be repeated bit for bit much faster), and so are
-    products over long rows without the bias; the numbers are the same but for rounding."""
+    """Which library functions layers call on a GPU; the numbers are the same but for rounding.
+    By products, in float32, convolutions of small images are faster (those that can be repeated bit
+    for bit much faster), and so are products over long rows without the bias. In TensorFloat32
+    large batches of images are convolved faster where their channels stand last."""
 
     by_products = False
+    channels_last = False
 
 
 @contextmanager
-def products_instead(enabled: bool = True) -> Iterator[None]:
-    """Layers inside run by products."""
-    before, LayerMode.by_products = LayerMode.by_products, enabled
+def layers_for_gpu(precision: str) -> Iterator[None]:
+    """Layers inside call what is fastest on a GPU for products of this precision."""
+    before = LayerMode.by_products, LayerMode.channels_last
+    LayerMode.by_products, LayerMode.channels_last = precision == "fp32", precision == "tf32"
     try:
         yield
     finally:
-        LayerMode.by_products = before
+        LayerMode.by_products, LayerMode.channels_last = before
 
 
 def linear_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -179,6 +183,8 @@ def convolve(
     if weight.dim() == 4:
         if LayerMode.by_products:
             return convolve_by_products(x, weight, bias, stride)
+        if LayerMode.channels_last and len(x) >= MANY_IMAGES:
+            x = x.contiguous(memory_format=torch.channels_last)
         return F.conv2d(x, weight, bias, stride)
     m, b, c = x.shape[:3]
     together = x.transpose(0, 1).reshape(b, m * c, *x.shape[3:])
