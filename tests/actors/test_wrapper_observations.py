@@ -85,7 +85,7 @@ def test_frames_by_either_name_are_one_setting() -> None:
     assert not named("hopper-ppo", {"agent": {"normalize_obs": False}}).agent.normalize_obs
 
 
-@pytest.mark.parametrize("name", ["halfcheetah-ppo", "hopper-ppo", "walker2d-ppo"])
+@pytest.mark.parametrize("name", ["halfcheetah-ppo", "hopper-ppo", "walker2d-ppo", "ant-ppo"])
 def test_presets_for_mujoco_learn_from_normalised_observations_and_rewards(name: str) -> None:
     learner = make_learner(named(name, {"agent": {"horizon": 64, "epochs": 1}}))
     while learner.step < 65:
