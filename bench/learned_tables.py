@@ -80,12 +80,11 @@ def published() -> str:
     )
 
 
-def continuous() -> str:
-    """What presets of soft actor-critic reach."""
-    table = render(
+def of_presets(rows: list[Row]) -> str:
+    return render(
         "preset | steps | greedy return of each seed | mean | bar | others | where, minutes",
         (
-            rows_of("continuous"),
+            rows,
             "`{name}`",
             "{steps:,}",
             lambda row: listed(row["returns"], ",.0f"),
@@ -95,6 +94,17 @@ def continuous() -> str:
             lambda row: row["where"] + (f", {row['minutes']:.1f}" if row["minutes"] else ""),
         ),
     )
+
+
+def locomotion() -> str:
+    """What presets for MuJoCo reach."""
+    tasks = ("halfcheetah", "hopper", "walker2d", "ant", "humanoid")
+    return of_presets([row for row in rows_of("continuous") if row["name"].startswith(tasks)])
+
+
+def continuous() -> str:
+    """What presets of continuous control reach."""
+    table = of_presets(rows_of("continuous"))
     side = "{iqm} ({interval[0]} to {interval[1]})"
     for row in rows_of("sac-curves"):
         ours, theirs = (side.format(**row[name]) for name in ("tenfold", "stable_baselines3"))
@@ -141,5 +151,6 @@ TABLES = {
     "learning_starts": learning_starts,
     "published": published,
     "continuous": continuous,
+    "locomotion": locomotion,
     "defaults": defaults,
 }

@@ -19,7 +19,8 @@ from tenfold.envs.making import make_env
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.training.learners import make_learner
 
-LANES, STEPS, TURNS = 16, 25, 31
+LANES, STEPS, TURNS = 16, 25, 11
+USUAL = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")
 WIDE = {"net": {"hidden": [256, 256]}}
 PPO = {"name": "ppo", "horizon": 128, "minibatches": 32, "epochs": 4, "net": {"hidden": [64, 64]}}
 SAC = {"name": "sac", "learning_starts": 300, "capacity": 100_000, **WIDE}
@@ -67,6 +68,13 @@ def steps() -> list[dict[str, Any]]:
     return [compare(name, threads) for name in TASKS for threads in counts]
 
 
+def steps_on_more() -> list[dict[str, Any]]:
+    """The five usual tasks on 1, 2, 4, … threads, on the machine of a GPU."""
+    cores = len(os.sched_getaffinity(0))
+    counts = [1 << k for k in range(cores.bit_length())]
+    return [compare(name, threads) for name in USUAL for threads in counts]
+
+
 def end_to_end() -> list[dict[str, Any]]:
     """HalfCheetah: PPO with 16 environments, SAC 256-256 with one and an update a step."""
     rows = []
@@ -99,3 +107,4 @@ def end_to_end() -> list[dict[str, Any]]:
 
 
 NAMES = {"mujoco-step": steps, "mujoco-runs": end_to_end}
+CUDA = {"cuda-mujoco-step": steps_on_more}

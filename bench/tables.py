@@ -312,9 +312,9 @@ def reports() -> str:
     )
 
 
-def mujoco() -> str:
+def mujoco(file: str = "mujoco-step") -> str:
     """A step of each task by Gymnasium and in compiled code, on one thread and on more."""
-    measured = grouped(rows_of("mujoco-step"), "name").get(("mujoco-step",), [])
+    measured = rows_of(file)
     by_task: dict[str, list[Row]] = defaultdict(list)
     for row in measured:
         by_task[row["setting"]["env"]].append(row)
@@ -335,8 +335,42 @@ def mujoco() -> str:
     )
 
 
+def real_work() -> str:
+    """Work of usual sizes from start to end, by machine."""
+    files = [file for name in ("cuda-real-work", "real-work") if (file := results(name))["rows"]]
+
+    def rate(row: Row, side: str) -> str:
+        return f"{row[side]:,}" if side in row else "–"
+
+    rows = [
+        {
+            **row,
+            "work": row["setting"]["work"],
+            "where": "H200" if row["setting"]["device"] == "cuda" else "CPU",
+            "cores": row["setting"]["cores"],
+            "ours": row.get("candidate_per_second", row.get("steps_per_second")),
+        }
+        for file in files
+        for row in file["rows"]
+    ]
+    return render(
+        "work | on | cores | Stable-Baselines3, steps/s | tenfold, steps/s | times",
+        (
+            rows,
+            "{work}",
+            "{where}",
+            "{cores}",
+            lambda row: rate(row, "baseline_per_second"),
+            "**{ours:,}**",
+            lambda row: times(row["ratio"]) if "ratio" in row else "–",
+        ),
+    )
+
+
 TABLES = {
+    "real_work": real_work,
     "mujoco": mujoco,
+    "mujoco_cores": lambda: mujoco("cuda-mujoco-step"),
     "speed": speed,
     "speed_short": speed_short,
     "bench": bench,
