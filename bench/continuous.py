@@ -2,6 +2,7 @@
 
     python bench/continuous.py [PRESET …]
     python bench/continuous.py --note PRESET WHERE FOLDER …    runs that were made elsewhere
+    python bench/continuous.py --picture                       curves of those that have them
 
 Settings began from RL-Zoo's and were chosen on seeds from 100 on; the seeds here count from 0, the
 lander's from 8: earlier settings of it had been seen on 0 to 7, and its two updates a step followed
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from measure import FOLDER, write
 
 from tenfold.runs.metrics import read_rows
@@ -28,6 +30,7 @@ CASES: dict[str, tuple[str, float, str]] = {
     "lunarlander-continuous-sac": ("8..11", 260, "RL-Zoo 260 at 500k"),
     "bipedal-sac": ("4", 290, "RL-Zoo 297.7"),
     "halfcheetah-sac": ("3", 9_500, "CleanRL 9,635, RL-Zoo 9,535 at 1M"),
+    "halfcheetah-sac --num-envs 16 --precision tf32": ("3", 9_500, "RL-Zoo 9,535"),
     "hopper-sac": ("3", 2_326, "RL-Zoo 2,326"),
     "walker2d-sac": ("3", 3_863, "RL-Zoo 3,863"),
     "ant-sac": ("3", 4_616, "RL-Zoo 4,616"),
@@ -38,12 +41,49 @@ CASES: dict[str, tuple[str, float, str]] = {
     "ant-ppo": ("3", 1_327, "RL-Zoo 1,327"),
 }
 NAME = "continuous"
+POINTS = 25  # of a curve
+PICTURE = FOLDER.parent / "docs" / "pictures" / "locomotion.svg"
 
 
 def last_evaluation(folder: Path) -> tuple[int, float]:
     """Its step, and the mean return."""
     *_, last = (row for row in read_rows(folder / "metrics.jsonl") if row["kind"] == "eval")
     return last["step"], last["mean_return"]
+
+
+def curve_of(folder: Path) -> list[tuple[int, float]]:
+    """Mean returns of training's episodes by equal stretches of steps."""
+    rows = [row for row in read_rows(folder / "metrics.jsonl") if row["kind"] == "episode"]
+    bounds = np.linspace(0, rows[-1]["step"] + 1, POINTS + 1)
+    steps = np.array([row["step"] for row in rows])
+    returns = np.array([row["return"] for row in rows])
+    stretches = np.searchsorted(bounds, steps, side="right")
+    return [
+        (round(bounds[k]), round(float(returns[stretches == k].mean()), 1))
+        for k in range(1, POINTS + 1)
+        if (stretches == k).any()
+    ]
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """A panel a preset, a line a seed, and what others reached."""
+    from matplotlib import pyplot
+
+    panels = 3
+    lines = -(-len(rows) // panels)
+    figure, axes = pyplot.subplots(lines, panels, figsize=(9, 2.4 * lines), squeeze=False)
+    for ax in axes.flat[len(rows) :]:
+        ax.axis("off")
+    for ax, row in zip(axes.flat, rows, strict=False):
+        for curve in row["curves"]:
+            ax.plot(*zip(*curve, strict=True), linewidth=1)
+        ax.axhline(row["bar"], color="grey", linestyle=":", linewidth=1)
+        ax.set_title(row["name"].replace(" --num-envs 16 --precision tf32", ", 16 environments"))
+        ax.title.set_fontsize(8)
+        ax.tick_params(labelsize=7)
+        ax.xaxis.set_major_formatter(lambda step, _: f"{step / 1e6:g}M")
+    figure.tight_layout()
+    figure.savefig(PICTURE, metadata={"Date": None})
 
 
 def row_of(preset: str, where: str, folders: list[Path], minutes: float | None) -> dict[str, Any]:
@@ -59,6 +99,7 @@ def row_of(preset: str, where: str, folders: list[Path], minutes: float | None) 
         "bar": bar,
         "others": others,
         "minutes": minutes,
+        "curves": [curve_of(folder) for folder in folders],
     }
 
 
@@ -66,7 +107,7 @@ def measure(preset: str) -> dict[str, Any]:
     seeds = CASES[preset][0]
     with tempfile.TemporaryDirectory() as folder:
         start, out = time.monotonic(), Path(folder) / "run"
-        command = [sys.executable, "-m", "tenfold", "train", preset, "--seeds", seeds]
+        command = [sys.executable, "-m", "tenfold", "train", *preset.split(), "--seeds", seeds]
         subprocess.run([*command, "--out", str(out), "--quiet"], check=True)
         minutes = round((time.monotonic() - start) / 60, 1)
         return row_of(preset, "two CPU cores", sorted(out.glob("seed-*")), minutes)
@@ -76,6 +117,9 @@ def main() -> None:
     file = FOLDER / "results" / f"{NAME}.json"
     known = json.loads(file.read_text())["rows"] if file.exists() else []
     rows = {row["name"]: row for row in known}
+    if sys.argv[1:2] == ["--picture"]:
+        draw([row for row in known if "curves" in row])
+        return
     if sys.argv[1:2] == ["--note"]:
         preset, where, *folders = sys.argv[2:]
         rows[preset] = row_of(preset, where, [Path(folder) for folder in folders], None)
