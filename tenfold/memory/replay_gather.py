@@ -126,15 +126,22 @@ def gather_rows(
 ):
     """A batch without its observations: `indices` [2, B, frames] of the rows of those of s and s',
     in a table in which row 0 of this memory is number `first`."""
+    single = indices.shape[2] == 1  # written at once: views take as long as all the rest
     for item in range(row.size):
         t = row[item]
         start = 0 if t < length else t // length * length
-        frame_rows(kind, start, length, t, first, indices[0, item])
+        if single:
+            indices[0, item, 0] = first + t
+        else:
+            frame_rows(kind, start, length, t, first, indices[0, item])
         copy_action(out_action, item, action, t)
         out_reward[item], out_discount[item], t = n_step_return(
             t, start, length, n_step, gamma, reward, kind
         )
-        frame_rows(kind, start, length, t, first, indices[1, item])
+        if single:
+            indices[1, item, 0] = first + t
+        else:
+            frame_rows(kind, start, length, t, first, indices[1, item])
     return indices, out_action, out_reward, out_discount
 
 
