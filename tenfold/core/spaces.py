@@ -1,6 +1,7 @@
 """Action spaces of Gymnasium as arrays: discrete, bounded and mixed actions."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ from gymnasium import spaces
 
 from tenfold.core.errors import CheckpointError, EnvironmentFault
 from tenfold.core.graph_spaces import Gated
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.core.random import below, uniform
 
 
@@ -223,6 +226,33 @@ def action_kind(space: gym.Space[Any]) -> str:
     return kinds.get(type(space).__name__, type(space).__name__)
 
 
+def scaling_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for rows, columns in ((1, 1), (3, 6), (0, 2)):
+        low = rng.normal(size=columns)
+        action = rng.uniform(-1, 1, (rows, columns)).astype(np.float32)
+        action[:1], action[1:2] = 1, -1  # the bounds themselves
+        yield action, low, low + rng.exponential(size=columns)
+
+
+def scale_actions_reference(action, low, high):
+    """low + (a + 1)/2 · (high − low), which rounding must not carry over a bound."""
+    share = (np.asarray(action, np.float64) + 1) / 2
+    return np.clip(low + share * (high - low), low, high)
+
+
+@pair(scale_actions_reference, scaling_examples, rtol=2e-7, atol=1e-7)
+@kernel
+def scale_actions(action, low, high):
+    """The same as float32: seven NumPy functions take ten times as long for a few numbers."""
+    scaled = np.empty_like(action)
+    for i in range(action.shape[0]):
+        for j in range(action.shape[1]):
+            share = (np.float64(action[i, j]) + 1) / 2
+            x = low[j] + share * (high[j] - low[j])
+            scaled[i, j] = min(max(x, low[j]), high[j])
+    return scaled
+
+
 @dataclass(frozen=True)
 class BoundedActions:
     """Actions of real numbers: each −1 … 1 for the agent and in memory, `low` … `high` for the
@@ -238,10 +268,10 @@ class BoundedActions:
 
     def for_env(self, action: np.ndarray) -> np.ndarray:
         """Numbers [B, D] as the environments' actions [B, …]."""
-        share = (np.asarray(action, np.float64) + 1) / 2
-        scaled = self.low + share * (self.high - self.low)
-        # rounding must not carry one over its bound
-        scaled = np.clip(scaled, self.low, self.high).astype(self.space.dtype)
+        if action.dtype == self.space.dtype == np.float32:
+            scaled = scale_actions(np.ascontiguousarray(action), self.low, self.high)
+        else:
+            scaled = scale_actions_reference(action, self.low, self.high).astype(self.space.dtype)
         return scaled.reshape(-1, *self.space.shape)
 
     def random(
