@@ -155,6 +155,9 @@ class OffPolicyLearner(ActorLearner):
         if not self.pool.direct and not self.agent.updates:
             self.notices.append(check_first_rows(self.replay.memories))
         (self.lockstep or self.engine).update(due, step, self.clock)
+        if self.engine.notices:
+            self.notices += self.engine.notices
+            self.engine.notices.clear()
         return True
 
     def settle(self) -> list[Episode]:

@@ -77,7 +77,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
             fused=fused,
             compiled="tenfold.engines.compiled:CompiledOffPolicy",
             plain="tenfold.engines.plain:OffPolicyEngine",
-            cudagraph="tenfold.engines.cudagraph_off_policy:CudaGraphActorCritic",
+            cudagraph="tenfold.algorithms.kernels.actor_critic_gpu:GPUActorCritic",
         )
 
     def actions(self, run: "Run", space: Any) -> Any:

@@ -250,8 +250,12 @@ class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
     def update_name(self) -> Any:
         return "update" if self.agent.delay == 1 else ("update", self.turn)
 
+    def given(self, k: int) -> dict[str, torch.Tensor]:
+        """What update number k of a graph takes, on the GPU."""
+        return self.sent.on_device[k]
+
     def update_work(self, k: int) -> None:
-        sent, (obs, next_obs) = self.sent.on_device[k], self.observations(k)
+        sent, (obs, next_obs) = self.given(k), self.observations(k)
         self.recorder.begin_recorded(sent, (self.turn + k + 1) % self.agent.delay == 0)
         batch = sent | {"obs": obs, "next_obs": next_obs}
         errors, (metrics,) = self.learning.update([(batch,)], self.recorder)

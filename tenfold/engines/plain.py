@@ -111,6 +111,7 @@ class BaseEngine:
     whole_batches = False  # whether micro-batches are learned from as one
     rounds_by: RoundDriver = "learner"
     names: tuple[str, ...]  # of the statistics
+    notices: Any = ()  # a list of sentences for the person, where an engine has any
     agent: Any
     sums: Any  # of the statistics, and the number of updates
 

@@ -82,6 +82,17 @@ ACTOR_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 Q_CASES |= ACTOR_CASES
+WIDE: dict[str, Any] = {"batch_size": 16, "net": {"hidden": [64, 64]}}
+WIDE_CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sac, wide": (PENDULUM, {"name": "sac", "n_step": 3} | WIDE),
+    "sac, wide, prioritised": (
+        PENDULUM,
+        {"name": "sac", "temperature": 0.3, "replay": "prioritized"} | WIDE,
+    ),
+    "td3, wide": (PENDULUM, {"name": "td3"} | WIDE),
+    "td3, wide, several": (PENDULUM, {"name": "td3", "updates": 3, "policy_delay": 3} | WIDE),
+}
+Q_CASES |= WIDE_CASES
 POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "discrete": (CARTPOLE, {"value_clip": 0.1, "entropy": 0.01, "normalize_obs": True}),
     "whole": (CARTPOLE, {"minibatches": 1, "clip_norm": None, "horizon": 12}),
@@ -143,6 +154,8 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 def a_run(env: str, agent: dict[str, Any], engine: str, device: str, **more: Any) -> Run:
     small = {"ppo": POLICY, "sac": ACTOR, "td3": ACTOR}.get(agent.get("name", ""), SMALL)
+    if device == "cuda" and agent.get("batch_size") == WIDE["batch_size"]:
+        agent = agent | {"batch_size": 64}  # the least that a GPU's tiles take
     given = {"env": env, "num_envs": 2, "engine": engine, "device": device, "eval_every": 0}
     return Run.of(given | {"agent": small | agent} | more)
 
@@ -207,6 +220,7 @@ def test_updates_are_the_plain_engines(case: str, updates: int, device: str) -> 
         "masked",
         rarely("images"),
         rarely("team small"),
+        *WIDE_CASES,
     ],
 )
 def test_updates_by_kernels_are_the_plain_engines(kernels: None, case: str, device: str) -> None:
@@ -219,6 +233,8 @@ def hold_updates(case: str, device: str, wanted: int) -> None:
         make_learner(a_run(env, option, engine, device)) for engine in ("plain", "cudagraph")
     )
     assert fast.description.name == "cudagraph"
+    if case in WIDE_CASES:
+        assert fast.engine.in_tiles == fast.engine.by_kernels
     made = 0
     while made < wanted:
         for place in (plain, fast):
@@ -247,6 +263,65 @@ def hold_updates(case: str, device: str, wanted: int) -> None:
     if wanted >= 40 and "updates" not in option:  # around the memory
         assert (plain.replay.head > plain.replay.memories[0].lane_rows).all()
     assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
+
+
+def wide_run(device: str, **more: Any) -> Run:
+    return a_run(
+        PENDULUM, {"name": "sac", "learning_starts": 10} | WIDE, "cudagraph", device, **more
+    )
+
+
+@pytest.mark.parametrize("made", [2, 0])  # updates before a large number comes
+def test_large_numbers_are_left_to_pytorchs_products(kernels: None, made: int, device: str) -> None:
+    """A row that 16-bit halves could not hold is noticed before an update draws it."""
+    plain, fast = (
+        make_learner(replace(wide_run(device), engine=e)) for e in ("plain", "cudagraph")
+    )
+    for place in (plain, fast):
+        place.learn = lambda: False  # type: ignore[method-assign]
+        while place.step < 12:
+            place.round()
+        for _ in range(made):
+            place.engine.update(1, place.step, place.clock)
+        place.replay.obs[place.replay.head[0]] = 1e5
+        place.round()
+        place.round()
+    assert fast.engine.in_tiles and not fast.engine.large
+    copy_state(plain, fast)
+    for place in (plain, fast):
+        place.engine.update(1, place.step, place.clock)
+    assert fast.engine.large
+    assert_same_update(fast, plain, 5e-4)
+    assert fast.engine.notices[0].startswith("Numbers inside the networks are as large as 100,000")
+    again = make_learner(wide_run(device))
+    again.load_state(fast.state())
+    assert again.engine.large
+
+
+def test_large_numbers_inside_of_networks_are_looked_for(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr("tenfold.algorithms.kernels.actor_critic_gpu.LOOKED_AT", 2)
+    learner = make_learner(wide_run(device))
+    learner.agent.online.flat[-2] = 5000.0  # a critic's last bias
+    while learner.agent.updates < 2:
+        assert not learner.engine.large
+        learner.round()
+    assert learner.engine.large and "5,000" in learner.notices[-1]
+
+
+@pytest.mark.slow
+def test_a_run_in_tiles_resumes_as_if_it_never_stopped(
+    kernels: None, device: str, tmp_path: Path
+) -> None:
+    run = wide_run(device, steps=40, log_every=10, checkpoint_every=20)
+    train(run, tmp_path / "whole", quiet=True)
+    train(replace(run, steps=20), tmp_path / "half", quiet=True)
+    resume(tmp_path / "half", 40, quiet=True)
+    whole, half = (last(tmp_path / name) for name in ("whole", "half"))
+    for name, value in whole.items():
+        if "sums" not in name:
+            assert np.array_equal(value, half[name]), name
 
 
 @pytest.mark.parametrize("case", ["several", "quantile", "noisy", "images", "team", "sac", "td3"])

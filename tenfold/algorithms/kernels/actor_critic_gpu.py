@@ -1,0 +1,151 @@
+"""sac and td3 on a GPU: CUDA graphs whose updates are a few launches of tiles where two hidden
+layers are alike and wide, and else the agent's own update, recorded."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.engines.cudagraph import Work
+from tenfold.engines.cudagraph_off_policy import CudaGraphActorCritic
+from tenfold.memory.staging import Shapes
+
+# what leaves no number of a program without a register
+WIDEST, MOST_INPUTS, MOST_ACTIONS = 256, 64, 32
+LEAST_BATCH, MOST_BATCH = 64, 256
+UNITS = 64  # that layers are multiples of
+# Halves hold numbers up to 65,504. Those of the latest batch are looked at every so many updates,
+# and from LARGE on products are PyTorch's.
+LOOKED_AT, LARGE = 1024, 4096.0
+FORMS = {"fp32": "fp16x3", "tf32": "fp16"}
+
+
+def why_not_wide(agent: Any, batch: int) -> str:
+    """What keeps the launches of tiles from an agent; empty if nothing does."""
+    settings, actions = agent.config, agent.actions
+    hidden = settings.net.hidden
+    if settings.net.encoder != "mlp" or settings.net.activation != "relu":
+        return "the network is not of fully connected layers with relu"
+    if len(hidden) != 2 or hidden[0] != hidden[1] or hidden[0] % UNITS or hidden[0] > WIDEST:
+        return f"there are no two hidden layers alike, of {UNITS} to {WIDEST} units"
+    if not actions.reals or actions.reals > MOST_ACTIONS:
+        return f"an action is not of 1 to {MOST_ACTIONS} numbers"
+    if agent.layout.size + actions.reals > MOST_INPUTS:
+        return f"observation and action are more than {MOST_INPUTS} numbers"
+    if len(agent.online.critics) != 2:
+        return "there are no two critics"
+    least = LEAST_BATCH if agent.device.type == "cuda" else 16
+    if batch & (batch - 1) or not least <= batch <= MOST_BATCH:
+        return f"batches are not a power of two of {LEAST_BATCH} to {MOST_BATCH} items"
+    return ""
+
+
+class GPUActorCritic(CudaGraphActorCritic):
+    """Where the networks are wide, normal numbers are drawn on the GPU, and updates are launches of
+    tiles until a number becomes too large for their halves."""
+
+    def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
+        self.large, self.notices = False, list[str]()
+        self.batch = replay.batch.reward.shape[-1]
+        super().__init__(agent, replay, envs)
+
+    @cached_property
+    def in_tiles(self) -> bool:
+        """Whether updates are launches of tiles, as long as no number is too large."""
+        return self.by_kernels and not why_not_wide(self.agent, self.batch)
+
+    @cached_property
+    def tiles(self) -> Any:
+        from tenfold.algorithms.kernels.actor_critic_gpu_launches import TileUpdates  # needs Triton
+
+        form = FORMS[self.precision] if self.agent.device.type == "cuda" else "ieee"
+        return TileUpdates(self.agent, self.mirror.elements, self.sent, form)
+
+    def prepare(self, run: Any) -> None:
+        super().prepare(run)
+        if self.in_tiles:
+            self.description = (
+                f"updates as CUDA graphs of {self.tiles.launches} launches each, products in "
+                f"{self.tiles.shape.form}"
+            )
+
+    # what goes to the GPU
+
+    def update_draws(self) -> dict[str, Any]:
+        return {} if self.in_tiles else super().update_draws()
+
+    def shapes(self) -> Shapes:
+        return super().shapes() | ({"number": ((), np.int64)} if self.in_tiles else {})
+
+    def draw(self, count: int, step: int) -> None:
+        super().draw(count, step)
+        if self.in_tiles:
+            for k, arrays in enumerate(self.sent.arrays[self.sent.slot_index][:count]):
+                arrays["number"][...] = self.agent.updates + k
+
+    def given(self, k: int) -> dict[str, torch.Tensor]:
+        sent = super().given(k)
+        return sent | self.tiles.noise_of(k) if self.in_tiles else sent
+
+    def append(self) -> None:
+        if self.in_tiles and not self.large:
+            rows = self.mirror.parcel.arrays[self.mirror.parcel.slot_index][0]["row"]
+            self.use_torch_from(np.abs(rows.view(self.envs.obs.dtype)).max())
+        super().append()
+
+    # learning
+
+    def update_name(self) -> Any:
+        return (super().update_name(), "large") if self.large else super().update_name()
+
+    def make_updates_work(self, count: int) -> Work:
+        if not self.in_tiles:
+            return super().make_updates_work(count)
+        tiles, turn = self.tiles, self.turn
+        by_torch = super().make_updates_work(count)
+
+        def work() -> None:
+            tiles.draw_noise(count)
+            if self.large:
+                by_torch()
+                return
+            tiles.update_all(count, turn, self.sums)
+            if self.replay.priorities:
+                self.errors.copy_(tiles.errors, non_blocking=True)
+
+        return work
+
+    def update(self, count: int, step: int, clock: Any) -> None:
+        looked_at = self.agent.updates // LOOKED_AT
+        super().update(count, step, clock)
+        if self.in_tiles and not self.large and self.agent.updates // LOOKED_AT > looked_at:
+            self.use_torch_from(self.tiles.largest())
+
+    def use_torch_from(self, largest: float) -> None:
+        """Products are PyTorch's from now on, where a number is as large as this."""
+        scaled = largest * self.agent.layout.scale
+        if scaled < LARGE:
+            return
+        self.large = True
+        self.notices.append(
+            f"Numbers inside the networks are as large as {scaled:,.0f}, and products of 16-bit "
+            "halves hold 65,504: updates go on by PyTorch's products, several times slower. "
+            "normalize_obs or reward_scale keep numbers small."
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return super().state() | ({"large": torch.tensor(self.large)} if self.in_tiles else {})
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_state(state)
+        self.large = bool(state.get("large", False))
+
+    # acting
+
+    def acting_work(self) -> None:
+        if not self.in_tiles:
+            super().acting_work()
+            return
+        inputs = self.acting.on_device[0]
+        self.acted.copy_(self.tiles.act(inputs["rows"], inputs["normal"]), non_blocking=True)
