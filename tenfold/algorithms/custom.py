@@ -215,6 +215,7 @@ class CustomOffPolicyFamily(protocols.AlgorithmSpec):
     """What `CustomFamily` is, for an off-policy algorithm."""
 
     make_learner = deferred("tenfold.algorithms.off_policy:OffPolicyLearner")
+    overlaps = True
     exported = deferred("tenfold.algorithms.custom_off_policy:CustomOffPolicyModule")
 
     def __init__(self, kind: type[OffPolicy], name: str) -> None:

@@ -65,7 +65,7 @@ class OffPolicyLearner(ActorLearner):
         self.rows = self.replay = self.agent.make_replay(self.envs)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
-        if alone and not run.verify:
+        if alone and not (run.verify or run.overlap):
             self.rounds_by = self.engine.rounds_by
         if run.verify:
             from tenfold.engines.lockstep import lockstep_of  # here: few ask for it
@@ -97,16 +97,19 @@ class OffPolicyLearner(ActorLearner):
         """Actions for the environments, where the learner's own engine acts."""
         refuse_stuck(self.envs)
         self.action = self.engine.explore(step, rounds)
+        if self.run.overlap:
+            self.learn()
         return self.agent.actions.for_env(self.action)
 
     def round(self, until: int | None = None) -> list[Episode]:
-        """Act, step, store, and run the updates that are due. Returns the episodes that ended.
+        """Act, step, store, and run the updates that are due; with `overlap` they run between
+        acting and the step, of what is stored by then. Returns the episodes that ended.
 
         The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
         if self.rounds_by != "learner":
             return self.engine.run_rounds(self, MANY, until)
-        if self.pool.direct:
+        if self.pool.direct and not self.run.overlap:
             self.due_from = self.step
         finished: list[Episode] = []
         self.clock.start()
@@ -117,7 +120,8 @@ class OffPolicyLearner(ActorLearner):
             self.clock.lap("store")
         self.rounds += 1
         self.note_taken()
-        if self.learn() or self.agent.norm:
+        learned = not self.run.overlap and self.learn()
+        if learned or self.agent.norm:
             self.pool.publish(self.agent, self.step, self.clock)
         return finished
 
@@ -170,8 +174,9 @@ class OffPolicyLearner(ActorLearner):
         return finished
 
     def counters(self) -> dict[str, np.ndarray]:
-        # where the learner's own engine acts nothing is ahead of it
-        due_from = self.step if self.pool.direct else self.due_from
+        # where the learner's own engine acts nothing is ahead of it, unless updates overlap
+        behind = self.run.overlap or not self.pool.direct
+        due_from = self.due_from if behind else self.step
         return super().counters() | {"due_from": np.array(due_from)}
 
     def memory_state(self) -> State:

@@ -20,6 +20,7 @@ class OffPolicyAlgorithm(AlgorithmSpec):
     """Those that learn from a replay memory: dqn, sac, td3."""
 
     make_learner = deferred("tenfold.algorithms.off_policy:OffPolicyLearner")
+    overlaps = True
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "OffPolicyActing":
         """In one compiled call where that can be."""

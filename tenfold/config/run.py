@@ -97,6 +97,10 @@ class Run(Config):
     one bit for bit; above 0 neither a second run nor a resume is exact (but for ppo's kind, which
     waits for its learner); none: 0 with where = auto, 8 with processes, 32 with ray, where a call
     costs more"""
+    overlap: bool = False
+    """updates from a replay memory run while the environments step (on a GPU that takes the longer
+    of both instead of their sum), so that actions come from parameters one round older; for one
+    actor in the learner's process"""
     on_death: Literal["stop", "restart"] = "stop"
     """when an actor's process dies: stop the run, which can be resumed, or start another in its
     place"""
@@ -246,6 +250,16 @@ class Run(Config):
                 "env",
                 f"= {self.env} is one object, and {several} needs several environments: give a "
                 "function that makes one, such as env=lambda: MyEnv().",
+            )
+        if self.overlap and not getattr(algorithm(self.agent.name), "overlaps", False):
+            raise ConfigError(
+                "overlap", f"= true is for agents with a replay memory: {self.agent.name} has none."
+            )
+        if self.overlap and (self.actors > 1 or self.where in ("processes", "ray")):
+            raise ConfigError(
+                "overlap",
+                "= true is for one actor in the learner's process: several are ahead of it by "
+                "themselves (ahead).",
             )
         if self.eval_policy == "sampled" and not self.agent.can_sample:
             those = [name for name, kind in AgentConfig.kinds().items() if kind.can_sample]

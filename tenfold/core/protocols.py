@@ -267,6 +267,7 @@ class AlgorithmSpec:
     # its agents normalise observations, where the run asks for it, without a setting of their own
     normalises = False
     on_policy = False  # rows of all actors make one row of a rollout
+    overlaps = False  # updates may run while environments step
     engines: Mapping[str, Any] = {}  # by name, the preferred first (`engines.choose.EngineEntry`)
 
     def make_agent(self, run: "Run", spec: EnvSpec) -> Any:

@@ -253,6 +253,6 @@ def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
         return f"the activation is {agent.config.net.activation}"
     if run.actors > 1 or run.where in ("processes", "ray"):
         return "actors act elsewhere"
-    if run.verify:
-        return "updates that are verified are made one by one"
+    if run.verify or run.overlap:
+        return "updates that are verified, or overlap with environments, are made one by one"
     return "" if find_spec("triton") else "Triton is not installed"
