@@ -67,3 +67,53 @@ def test_kernels_of_all_options_compile_for_a_gpu(tmp_path: Path) -> None:
     from test_resident import OPTIONS
 
     assert compiled(list(OPTIONS), tmp_path) == list(OPTIONS)
+
+
+TILES = """
+import sys
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from tenfold.algorithms.kernels import actor_critic_gpu_launches as launches
+from tenfold.algorithms.kernels import sac_td3_gpu_examples as examples
+
+NAMES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.int64: "*i64", torch.int8: "*i8"}
+
+
+def kind(value):
+    if isinstance(value, torch.Tensor):
+        return NAMES[value.dtype]
+    return type(value)(*map(kind, value))
+
+
+def compiled(kernel, grid, *arguments, warps=4, **constants):
+    name = kernel.fn.__name__
+    if (name, warps, constants.get("DUE")) in done:
+        return
+    done.add((name, warps, constants.get("DUE")))
+    constants |= {"S": tiles.shape, "PDL": True}
+    signature = dict(zip(kernel.arg_names, map(kind, arguments))) | dict.fromkeys(constants, "constexpr")
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    options = {"num_warps": warps, "num_stages": 1, "launch_pdl": True}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert "griddepcontrol.wait" in made.asm["ptx"] and "wgmma" in made.asm["ptx"]
+
+
+for word in sys.argv[1:]:
+    name, form = word.split()
+    done = set()
+    settings = {"batch_size": 256, "net": {"hidden": [256, 256]}}
+    agent, table, sent = examples.example_updates(name, 17, 6, settings, 0)
+    tiles = launches.TileUpdates(agent, table, sent, form)
+    tiles.launch = compiled
+    for due in (True, False):
+        tiles.update(tiles.given[0], due)
+    assert len(done) == 7 + 3  # the first three once more where the policy does not learn
+    print(word)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sac fp16x3", "sac fp16", "td3 fp16x3"])
+def test_launches_of_tiles_compile_for_a_gpu(name: str, tmp_path: Path) -> None:
+    assert compiled([name], tmp_path, TILES) == [name]

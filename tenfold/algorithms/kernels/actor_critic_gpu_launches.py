@@ -152,9 +152,11 @@ class TileUpdates:
     def update_all(self, count: int, turn: int, sums: torch.Tensor) -> None:
         """So many updates, of which the first is number `turn` since the policy learned."""
         a, S, delay = self.scratch, self.shape, self.agent.delay
+        if delay > 1:  # what does not learn has no gradient
+            a.grad[: S.actor[6]].zero_()
         write_forms(a.online, a.target, a.forms, S)
         for k in range(count):
-            self.update(self.given[k], (turn + k + 1) % delay == 0, first=k == 0)
+            self.update(self.given[k], (turn + k + 1) % delay == 0)
         tally_kernel[(1,)](
             sums,
             self.squares,
@@ -171,8 +173,7 @@ class TileUpdates:
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         """A launch that starts while the one before it still runs, where a GPU can."""
         warps = constants.pop("warps", 4)
-        early = constants.pop("early", True)
-        more = {"launch_pdl": True} if self.pdl and early else {}
+        more = {"launch_pdl": True} if self.pdl else {}
         kernel[grid](
             *arguments,
             S=self.shape,
@@ -183,17 +184,13 @@ class TileUpdates:
             **more,
         )
 
-    def update(self, u: Sent, due: bool, first: bool = False) -> None:
+    def update(self, u: Sent, due: bool) -> None:
         """One update; the policy learns where it is `due`."""
         a, L, h, b = self.scratch, self.loss, self.shape.h, self.shape.b
         (R, N), C = self.tile, self.slices
         thin, tiles = (b // R) * (h // THIN.value), (b // R) * C
         widest, forward = max(tiles, thin), {"R": R, "N": N, "K": self.depth}
-        if not due:
-            a.grad[: self.shape.actor[6]].zero_()
-        self.launch(
-            look_kernel, (widest, 7), a, u, L=L, DUE=due, **forward, early=due and not first
-        )
+        self.launch(look_kernel, (widest, 7), a, u, L=L, DUE=due, **forward)
         judge = max(tiles, b // 8), 5
         self.launch(judge_kernel, judge, a, u, L=L, DUE=due, C=C, **forward)
         slices = {"CV": C, "CT": C}
