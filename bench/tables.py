@@ -335,6 +335,28 @@ def mujoco(file: str = "mujoco-step") -> str:
     )
 
 
+def wide_updates() -> str:
+    """Updates of sac and td3 on a GPU, by precision."""
+    by_setting: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    for row in rows_of("cuda-wide-updates"):
+        setting = row["setting"]
+        group = by_setting[setting["agent"], setting["products"]]
+        rival = "jax" if "JAX" in row["baseline"] else "torch"
+        group |= {"setting": setting, "ours": row["candidate_us"], rival: row}
+    cell = "{baseline_us:,.1f} (**{ratio:.1f}×**)"
+    return render(
+        "agent | products | tenfold, µs | PyTorch as a CUDA graph | JAX, one jitted scan",
+        (
+            list(by_setting.values()),
+            "`{setting[agent]}`",
+            "{setting[products]}",
+            "**{ours:.1f}**",
+            lambda group: cell.format_map(group["torch"]),
+            lambda group: cell.format_map(group["jax"]) if "jax" in group else "–",
+        ),
+    )
+
+
 def real_work() -> str:
     """Work of usual sizes from start to end, by machine."""
     files = [file for name in ("cuda-real-work", "real-work") if (file := results(name))["rows"]]
@@ -369,6 +391,7 @@ def real_work() -> str:
 
 TABLES = {
     "real_work": real_work,
+    "wide_updates": wide_updates,
     "mujoco": mujoco,
     "mujoco_cores": lambda: mujoco("cuda-mujoco-step"),
     "speed": speed,

@@ -105,22 +105,13 @@ def rows() -> list[dict[str, Any]]:
         for precision, least in TOLERANCE.items():
             setting = {"agent": name, "batch": BATCH, "hidden": f"{WIDTH},{WIDTH}"}
             setting |= {"products": precision, "gpu": torch.cuda.get_device_name()}
-            rivals = {
-                "recorded": "PyTorch's kernels as a CUDA graph",
-                "jax": "JAX, one jitted scan",
-            }
-            for rival, about in rivals.items():
-                if f"{rival} {precision}" in times:
-                    measured.append(
-                        timed_row(
-                            "cuda-wide-updates",
-                            setting,
-                            (about, times[f"{rival} {precision}"]),
-                            ("launches of tiles", times[f"tiles {precision}"]),
-                            equal=off[precision] < least if rival == "recorded" else None,
-                            max_diff=off[precision],
-                        )
-                    )
+            candidate = "launches of tiles", times[f"tiles {precision}"]
+            torchs = "PyTorch's kernels as a CUDA graph", times[f"recorded {precision}"]
+            compared = {"equal": off[precision] < least, "max_diff": off[precision]}
+            measured.append(timed_row("cuda-wide-updates", setting, torchs, candidate, **compared))
+            if f"jax {precision}" in times:
+                rival = "JAX, one jitted scan", times[f"jax {precision}"]
+                measured.append(timed_row("cuda-wide-updates", setting, rival, candidate))
     return measured
 
 

@@ -11,8 +11,8 @@ from tenfold.engines.cudagraph import Work
 from tenfold.engines.cudagraph_off_policy import CudaGraphActorCritic
 from tenfold.memory.staging import Shapes
 
-# what leaves no number of a program without a register
-WIDEST, MOST_INPUTS, MOST_ACTIONS = 256, 64, 32
+# what was held to the plain engine on a GPU
+WIDEST, MOST_INPUTS, MOST_ACTIONS = 256, 128, 32
 LEAST_BATCH, MOST_BATCH = 64, 256
 UNITS = 64  # that layers are multiples of
 # Halves hold numbers up to 65,504. Those of the latest batch are looked at every so many updates,
