@@ -15,7 +15,7 @@ from cudagraph import apart, once
 from gpu_peers import PRECISIONS, jax_peer
 from measure import interleave, timed_row
 
-from tenfold.algorithms.kernels.actor_critic_gpu import GPUActorCritic
+from tenfold.algorithms.kernels.actor_critic_gpu import CudaGraphActorCritic
 from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_td3_settings import SAC, TD3
 from tenfold.algorithms.td3 import TD3Agent
@@ -33,7 +33,7 @@ TOLERANCE = {"fp32": 1e-5, "tf32": 5e-2}
 KINDS = {"sac": (SAC, SACAgent), "td3": (TD3, TD3Agent)}
 
 
-class RecordedActorCritic(GPUActorCritic):
+class RecordedActorCritic(CudaGraphActorCritic):
     """Without tiles: the agent's own update, recorded."""
 
     in_tiles = False  # type: ignore[assignment]
@@ -93,7 +93,7 @@ def rows() -> list[dict[str, Any]]:
         off = {}
         for precision in TOLERANCE:
             fast, plain = (
-                engine(name, kind, precision) for kind in (GPUActorCritic, OffPolicyEngine)
+                engine(name, kind, precision) for kind in (CudaGraphActorCritic, OffPolicyEngine)
             )
             off[precision] = apart(plain, fast, once)
             recorded = engine(name, RecordedActorCritic, precision)

@@ -77,7 +77,7 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
             fused=fused,
             compiled="tenfold.engines.compiled:CompiledOffPolicy",
             plain="tenfold.engines.plain:OffPolicyEngine",
-            cudagraph="tenfold.algorithms.kernels.actor_critic_gpu:GPUActorCritic",
+            cudagraph="tenfold.algorithms.kernels.actor_critic_gpu:CudaGraphActorCritic",
         )
 
     def actions(self, run: "Run", space: Any) -> Any:

@@ -1,8 +1,6 @@
 """Updates from a replay memory as CUDA graphs: rows are drawn on the host by the plain engine's
-draws, their observations are found on the GPU, and up to eight updates are one launch. Acting is
-one too."""
+draws, their observations are found on the GPU, and up to eight updates are one launch."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +10,8 @@ import torch
 from tenfold.config.options import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, CudaGraphCapture, Work, at_once
-from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
 from tenfold.memory.replay import replay_bytes
 from tenfold.memory.staging import DeviceReplay, Shapes, StagingBuffer
-from tenfold.nets.policy import Stacked
-from tenfold.ops.adam import adam_recorded
 
 COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn
 
@@ -182,106 +177,3 @@ class CudaGraphOffPolicy(CudaGraphCapture):
     def load_state(self, state: Any) -> None:
         super().load_state(state)  # type: ignore[misc]
         self.mirror.forget()
-
-
-class RecordedOptimiser(EagerOptimiser):
-    """Steps on numbers that were sent, which a CUDA graph reads anew each time."""
-
-    def __init__(self, agent: Any, network: Any) -> None:
-        """`network`: what `agent` learns, on the same buffers."""
-        super().__init__(agent)
-        self.network, self.tau = network, agent.config.tau
-
-    def begin_recorded(self, sent: dict[str, torch.Tensor], policy_due: bool) -> None:
-        self.sent, self.policy_due = sent, policy_due
-        self.agent.online.flat_grad.zero_()
-
-    def step(self, buffers: list[torch.Tensor], every: int) -> None:
-        flat, grad, mean, square = buffers
-        # a step counts itself, and another part of the networks takes the same number
-        before = self.sent["before" if every == 1 else "policy_before"].clone()
-        eps = self.agent.config.adam_eps
-        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
-
-
-class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
-    """As the plain engine, for agents with a policy and critics: their own `update`, recorded.
-    Where the policy learns rarer than the critics, a graph for each place in that turn."""
-
-    def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
-        self.turn = 0  # updates since the policy last learned
-        super().__init__(agent, replay, envs)
-        self.recorder = RecordedOptimiser(agent, self.learning.online)
-        reals, lanes = agent.actions.reals, len(envs.obs)
-        shapes: Shapes = {
-            "rows": (envs.obs.shape, envs.obs.dtype),
-            "uniform": ((lanes, int(not reals)), np.float64),
-            "normal": ((lanes, reals), np.float32),
-        }
-        self.acting = StagingBuffer(agent.device, shapes, depth=1)
-        self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
-
-    def unchecked_agent(self) -> Any:
-        """The agent on the same buffers, its critics one product a layer, what the critics are
-        compared with beside them."""
-        agent = copy.copy(self.agent)
-        agent.online, agent.target = (
-            Stacked(network, agent.config.net) for network in (agent.online, agent.target)
-        )
-        agent.side_stream, agent.wait_side_streams = self.side_stream, self.wait_side_streams
-        return agent
-
-    def update_scalars(self, number: int) -> dict[str, float]:
-        return {"policy_before": number // self.agent.delay - 1}
-
-    def draw(self, count: int, step: int) -> None:
-        self.turn = self.agent.updates % self.agent.delay
-        super().draw(count, step)
-
-    # learning
-
-    def capture(self) -> None:
-        """Records updates of a round, and acting."""
-        for turn in range(self.agent.delay):
-            self.turn = turn
-            self.capture_updates()
-        self.capture_all("act", self.acting, self.acting_work)
-
-    def update_name(self) -> Any:
-        return "update" if self.agent.delay == 1 else ("update", self.turn)
-
-    def given(self, k: int) -> dict[str, torch.Tensor]:
-        """What update number k of a graph takes, on the GPU."""
-        return self.sent.on_device[k]
-
-    def update_work(self, k: int) -> None:
-        sent, (obs, next_obs) = self.given(k), self.observations(k)
-        self.recorder.begin_recorded(sent, (self.turn + k + 1) % self.agent.delay == 0)
-        batch = sent | {"obs": obs, "next_obs": next_obs}
-        errors, (metrics,) = self.learning.update([(batch,)], self.recorder)
-        self.sums[: len(metrics)].add_(metrics)
-        self.sums[-1:].add_(1)
-        if self.replay.priorities:
-            self.errors.copy_(errors, non_blocking=True)
-
-    # acting
-
-    def explore(self, step: int, rounds: int) -> np.ndarray:
-        agent, rows = self.agent, self.acted_on
-        if step < agent.config.learning_starts:
-            return agent.random_actions(len(rows), rounds)
-        (inputs,) = self.acting.open()
-        inputs["rows"][...] = rows
-        inputs["uniform"][...], inputs["normal"][...] = agent.draws(
-            len(rows), rounds * len(rows), agent.spread(step)
-        )
-        self.launch_graph("act", self.acting, self.acting_work)
-        self.wait()
-        return self.acted.numpy().copy()
-
-    @torch.no_grad()
-    def acting_work(self) -> None:
-        agent, inputs = self.agent, self.acting.on_device[0]
-        output = agent.online.policy_output(agent.to_net(inputs["rows"]))
-        action = agent.sample_action(output, inputs["uniform"], inputs["normal"])
-        self.acted.copy_(action, non_blocking=True)

@@ -28,9 +28,9 @@ def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
 class EagerOptimiser:
     """Steps of Adam by autograd, in place, on the flat buffers of an agent that learns off-policy:
     what an agent's `update` is written against. `engines.compiled.TracedOptimiser` does the same
-    with tensors in place of numbers, and new buffers in place of changed ones;
-    `engines.cudagraph_off_policy.RecordedOptimiser` with numbers that a CUDA graph reads anew each
-    time. `CudaGraphDQN` uses none of the three: its step is `CudaGraphCapture.finish_update`."""
+    with tensors in place of numbers, and new buffers in place of changed ones; `RecordedOptimiser`
+    of `algorithms.kernels.actor_critic_gpu` with numbers that a CUDA graph reads anew each time.
+    `CudaGraphDQN` uses none of the three: its step is `CudaGraphCapture.finish_update`."""
 
     def __init__(self, agent: Any) -> None:
         self.agent, self.network = agent, agent.online

@@ -1,6 +1,7 @@
 """sac and td3 on a GPU: CUDA graphs whose updates are a few launches of tiles where two hidden
 layers are alike and wide, and else the agent's own update, recorded."""
 
+import copy
 from functools import cached_property
 from typing import Any
 
@@ -8,8 +9,11 @@ import numpy as np
 import torch
 
 from tenfold.engines.cudagraph import Work
-from tenfold.engines.cudagraph_off_policy import CudaGraphActorCritic
-from tenfold.memory.staging import Shapes
+from tenfold.engines.cudagraph_off_policy import CudaGraphOffPolicy
+from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
+from tenfold.memory.staging import Shapes, StagingBuffer
+from tenfold.nets.policy import Stacked
+from tenfold.ops.adam import adam_recorded
 
 # what was held to the plain engine on a GPU
 WIDEST, MOST_INPUTS, MOST_ACTIONS = 256, 128, 32
@@ -41,14 +45,46 @@ def why_not_wide(agent: Any, batch: int) -> str:
     return ""
 
 
-class GPUActorCritic(CudaGraphActorCritic):
-    """Where the networks are wide, normal numbers are drawn on the GPU, and updates are launches of
-    tiles until a number becomes too large for their halves."""
+class RecordedOptimiser(EagerOptimiser):
+    """Steps on numbers that were sent, which a CUDA graph reads anew each time."""
+
+    def __init__(self, agent: Any, network: Any) -> None:
+        """`network`: what `agent` learns, on the same buffers."""
+        super().__init__(agent)
+        self.network, self.tau = network, agent.config.tau
+
+    def begin_recorded(self, sent: dict[str, torch.Tensor], policy_due: bool) -> None:
+        self.sent, self.policy_due = sent, policy_due
+        self.agent.online.flat_grad.zero_()
+
+    def step(self, buffers: list[torch.Tensor], every: int) -> None:
+        flat, grad, mean, square = buffers
+        # a step counts itself, and another part of the networks takes the same number
+        before = self.sent["before" if every == 1 else "policy_before"].clone()
+        eps = self.agent.config.adam_eps
+        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
+
+
+class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
+    """As the plain engine, for agents with a policy and critics: their own `update`, recorded.
+    Where the policy learns rarer than the critics, a graph for each place in that turn. Where the
+    networks are wide, normal numbers are drawn on the GPU, and updates are launches of tiles until
+    a number becomes too large for them."""
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
+        self.turn = 0  # updates since the policy last learned
         self.large, self.notices = False, list[str]()
         self.batch = replay.batch.reward.shape[-1]
         super().__init__(agent, replay, envs)
+        self.recorder = RecordedOptimiser(agent, self.learning.online)
+        reals, lanes = agent.actions.reals, len(envs.obs)
+        shapes: Shapes = {
+            "rows": (envs.obs.shape, envs.obs.dtype),
+            "uniform": ((lanes, int(not reals)), np.float64),
+            "normal": ((lanes, reals), np.float32),
+        }
+        self.acting = StagingBuffer(agent.device, shapes, depth=1)
+        self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
 
     @cached_property
     def in_tiles(self) -> bool:
@@ -65,10 +101,20 @@ class GPUActorCritic(CudaGraphActorCritic):
     def prepare(self, run: Any) -> None:
         super().prepare(run)
         if self.in_tiles:
-            self.description = (
-                f"updates as CUDA graphs of {self.tiles.launches} launches each, products in "
-                f"{self.tiles.shape.form}"
-            )
+            launches, form = self.tiles.launches, self.tiles.shape.form
+            self.description = f"updates in {launches} launches each, products in {form}"
+        elif self.by_kernels:
+            self.description += f", not in tiles: {why_not_wide(self.agent, self.batch)}"
+
+    def unchecked_agent(self) -> Any:
+        """The agent on the same buffers, its critics one product a layer, what the critics are
+        compared with beside them."""
+        agent = copy.copy(self.agent)
+        agent.online, agent.target = (
+            Stacked(network, agent.config.net) for network in (agent.online, agent.target)
+        )
+        agent.side_stream, agent.wait_side_streams = self.side_stream, self.wait_side_streams
+        return agent
 
     # what goes to the GPU
 
@@ -78,26 +124,40 @@ class GPUActorCritic(CudaGraphActorCritic):
     def shapes(self) -> Shapes:
         return super().shapes() | ({"number": ((), np.int64)} if self.in_tiles else {})
 
+    def update_scalars(self, number: int) -> dict[str, float]:
+        return {"policy_before": number // self.agent.delay - 1}
+
     def draw(self, count: int, step: int) -> None:
+        self.turn = self.agent.updates % self.agent.delay
         super().draw(count, step)
         if self.in_tiles:
             for k, arrays in enumerate(self.sent.arrays[self.sent.slot_index][:count]):
                 arrays["number"][...] = self.agent.updates + k
 
-    def given(self, k: int) -> dict[str, torch.Tensor]:
-        sent = super().given(k)
+    def given_to(self, k: int) -> dict[str, torch.Tensor]:
+        """What update number k of a graph takes, on the GPU."""
+        sent = self.sent.on_device[k]
         return sent | self.tiles.noise_of(k) if self.in_tiles else sent
 
     def append(self) -> None:
         if self.in_tiles and not self.large:
             rows = self.mirror.parcel.arrays[self.mirror.parcel.slot_index][0]["row"]
-            self.use_torch_from(np.abs(rows.view(self.envs.obs.dtype)).max())
+            most = float(np.abs(rows.view(self.envs.obs.dtype)).max())
+            self.use_torch_from(most * self.agent.layout.scale)
         super().append()
 
     # learning
 
+    def capture(self) -> None:
+        """Records updates of a round, and acting."""
+        for turn in range(self.agent.delay):
+            self.turn = turn
+            self.capture_updates()
+        self.capture_all("act", self.acting, self.acting_work)
+
     def update_name(self) -> Any:
-        return (super().update_name(), "large") if self.large else super().update_name()
+        name = "update" if self.agent.delay == 1 else ("update", self.turn)
+        return (name, "large") if self.large else name
 
     def make_updates_work(self, count: int) -> Work:
         if not self.in_tiles:
@@ -116,6 +176,16 @@ class GPUActorCritic(CudaGraphActorCritic):
 
         return work
 
+    def update_work(self, k: int) -> None:
+        sent, (obs, next_obs) = self.given_to(k), self.observations(k)
+        self.recorder.begin_recorded(sent, (self.turn + k + 1) % self.agent.delay == 0)
+        batch = sent | {"obs": obs, "next_obs": next_obs}
+        errors, (metrics,) = self.learning.update([(batch,)], self.recorder)
+        self.sums[: len(metrics)].add_(metrics)
+        self.sums[-1:].add_(1)
+        if self.replay.priorities:
+            self.errors.copy_(errors, non_blocking=True)
+
     def update(self, count: int, step: int, clock: Any) -> None:
         looked_at = self.agent.updates // LOOKED_AT
         super().update(count, step, clock)
@@ -124,14 +194,12 @@ class GPUActorCritic(CudaGraphActorCritic):
 
     def use_torch_from(self, largest: float) -> None:
         """Products are PyTorch's from now on, where a number is as large as this."""
-        scaled = largest * self.agent.layout.scale
-        if scaled < LARGE:
+        if largest < LARGE:
             return
         self.large = True
         self.notices.append(
-            f"Numbers inside the networks are as large as {scaled:,.0f}, and products of 16-bit "
-            "halves hold 65,504: updates go on by PyTorch's products, several times slower. "
-            "normalize_obs or reward_scale keep numbers small."
+            f"Numbers inside the networks are as large as {largest:,.0f}, and products of 16-bit "
+            "halves hold 65,504: updates go on by PyTorch's products, several times slower."
         )
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -143,9 +211,25 @@ class GPUActorCritic(CudaGraphActorCritic):
 
     # acting
 
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        agent, rows = self.agent, self.acted_on
+        if step < agent.config.learning_starts:
+            return agent.random_actions(len(rows), rounds)
+        (inputs,) = self.acting.open()
+        inputs["rows"][...] = rows
+        inputs["uniform"][...], inputs["normal"][...] = agent.draws(
+            len(rows), rounds * len(rows), agent.spread(step)
+        )
+        self.launch_graph("act", self.acting, self.acting_work)
+        self.wait()
+        return self.acted.numpy().copy()
+
+    @torch.no_grad()
     def acting_work(self) -> None:
-        if not self.in_tiles:
-            super().acting_work()
-            return
-        inputs = self.acting.on_device[0]
-        self.acted.copy_(self.tiles.act(inputs["rows"], inputs["normal"]), non_blocking=True)
+        agent, inputs = self.agent, self.acting.on_device[0]
+        if self.in_tiles:
+            action = self.tiles.act(inputs["rows"], inputs["normal"])
+        else:
+            output = agent.online.policy_output(agent.to_net(inputs["rows"]))
+            action = agent.sample_action(output, inputs["uniform"], inputs["normal"])
+        self.acted.copy_(action, non_blocking=True)

@@ -27,7 +27,7 @@ class LossShape(NamedTuple):
     eps: float  # of Adam
 
 
-class Scratch(NamedTuple):
+class TileBuffers(NamedTuple):
     """Buffers that stay where they are: the agent's, and what launches leave for one another. B
     items, H units, C slices of a layer; "parts" as products read them."""
 
@@ -139,5 +139,5 @@ def log_prob(raw, spread, noise, S: tl.constexpr):
     """log π of squashed draws."""
     log_std = tl.minimum(tl.maximum(spread, LEAST), MOST)
     soft = tl.maximum(-2 * raw, 0.0) + tl.log(1 + tl.exp(-2 * tl.abs(raw)))
-    each = -0.5 * noise * noise - log_std - HALF_LOG_TAU - 2 * (LOG_2 - raw - soft)
-    return tl.sum(tl.where(tl.arange(0, S.ad)[None, :] < S.act, each, 0.0), 1)
+    by_action = -0.5 * noise * noise - log_std - HALF_LOG_TAU - 2 * (LOG_2 - raw - soft)
+    return tl.sum(tl.where(tl.arange(0, S.ad)[None, :] < S.act, by_action, 0.0), 1)

@@ -8,7 +8,7 @@ import torch
 import triton
 
 from tenfold.algorithms.actor_critic import TEMPERATURE
-from tenfold.algorithms.kernels.actor_critic_gpu_arrays import LossShape, Scratch, Sent
+from tenfold.algorithms.kernels.actor_critic_gpu_arrays import LossShape, Sent, TileBuffers
 from tenfold.algorithms.kernels.actor_critic_gpu_forward import (
     judge_kernel,
     look_kernel,
@@ -71,48 +71,13 @@ class TileUpdates:
         self.slices = C = h // COLUMNS
         self.learning = h // COLUMNS + h // SIDE.value + (h // UNITS) * (h // COLUMNS)
         self.programs = 2 * self.learning + self.learning + h // UNITS
-        parts, heads, count = S.pl, S.heads * S.ad, len(sent.on_device)
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        def in_parts(*shape: int) -> torch.Tensor:
-            return zeros(*shape, dtype=FORMS[form][0])
-
+        count = len(sent.on_device)
         self.keys = key_tensor([agent.keys[purpose] for purpose in DRAWS.values()], device)
-        self.noise, self.errors = zeros(count, len(DRAWS), b, S.act), zeros(b)
-        self.squares, self.metrics = zeros(count, self.programs), zeros(count, TOLD.value)
-        self.scratch = Scratch(
-            online=agent.online.flat,
-            grad=agent.online.flat_grad,
-            mean=agent.exp_avg,
-            square=agent.exp_avg_sq,
-            target=agent.target.flat,
-            forms=in_parts(5 + (not gaussian), parts, S.forms[5]),
-            table=table,
-            inputs=in_parts(parts, S.xm, b),
-            first=in_parts(3, parts, h, b),
-            second=zeros(2, h, b),
-            policy_second=in_parts(parts, h, b),
-            policy_on=zeros(b, h, dtype=torch.int8),
-            value_slope=in_parts(2, parts, b, h),
-            policy_value_slope=in_parts(2, parts, b, h),
-            first_on=zeros(2, b, h, dtype=torch.int8),
-            head=zeros(2, C, heads, b),
-            value=zeros(2, C, b),
-            target_value=zeros(2, C, b),
-            policy_value=zeros(2, C, b),
-            value_weight=zeros(2, h),
-            base=zeros(2, b),
-            unit_delta=zeros(2, h, b),
-            action_inputs=zeros(b, S.od),
-            action=zeros(3, b, S.ad),
-            log_p=zeros(b),
-            action_slope=zeros(2, C, b, S.ad),
-            head_delta=zeros(heads, b),
-            first_delta=zeros(h, b),
-            second_delta=zeros(h, b),
-        )
+        self.noise = torch.zeros(count, len(DRAWS), b, S.act, device=device)
+        self.squares = torch.zeros(count, self.programs, device=device)
+        self.metrics = torch.zeros(count, TOLD.value, device=device)
+        self.errors = torch.zeros(b, device=device)
+        self.buffers = make_buffers(agent, table, S, C)
         self.given = [self.given_to(k) for k in range(count)]
 
     def given_to(self, k: int) -> Sent:
@@ -138,7 +103,7 @@ class TileUpdates:
 
     def largest(self) -> float:
         """Of the numbers that the latest update's products took."""
-        a = self.scratch
+        a = self.buffers
         kept = a.online, a.inputs, a.first, a.policy_second, a.unit_delta
         return float(torch.stack([x.abs().max().float() for x in kept]).max())
 
@@ -151,7 +116,7 @@ class TileUpdates:
 
     def update_all(self, count: int, turn: int, sums: torch.Tensor) -> None:
         """So many updates, of which the first is number `turn` since the policy learned."""
-        a, S, delay = self.scratch, self.shape, self.agent.delay
+        a, S, delay = self.buffers, self.shape, self.agent.delay
         if delay > 1:  # what does not learn has no gradient
             a.grad[: S.actor[6]].zero_()
         write_forms(a.online, a.target, a.forms, S)
@@ -186,7 +151,7 @@ class TileUpdates:
 
     def update(self, u: Sent, due: bool) -> None:
         """One update; the policy learns where it is `due`."""
-        a, L, h, b = self.scratch, self.loss, self.shape.h, self.shape.b
+        a, L, h, b = self.buffers, self.loss, self.shape.h, self.shape.b
         (R, N), C = self.tile, self.slices
         thin, tiles = (b // R) * (h // THIN.value), (b // R) * C
         widest, forward = max(tiles, thin), {"R": R, "N": N, "K": self.depth}
@@ -211,10 +176,53 @@ class TileUpdates:
     def act(self, rows: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
         """The exploring policy's actions for encoded rows, by these normal numbers."""
         S, count = self.shape, len(rows)
-        parts, flat = S.h // SIDE.value, self.scratch.online
-        head = flat.new_empty(count, parts, S.heads * S.ad)
+        slices, flat = S.h // SIDE.value, self.buffers.online
+        head = flat.new_empty(count, slices, S.heads * S.ad)
         action = flat.new_empty(count, S.act)
         width = triton.next_power_of_2(S.h)
-        head_kernel[(parts, count)](flat, rows, head, S=S, N=SIDE.value, WIDTH=width)
-        act_kernel[(count,)](flat, head, normal, action, S=S, L=self.loss, SLICES=parts)
+        head_kernel[(slices, count)](flat, rows, head, S=S, N=SIDE.value, WIDTH=width)
+        act_kernel[(count,)](flat, head, normal, action, S=S, L=self.loss, SLICES=slices)
         return action
+
+
+def make_buffers(agent: Any, table: torch.Tensor, S: WideShape, slices: int) -> TileBuffers:
+    """`slices` of a layer's units are programs of their own."""
+    h, b, heads, halves, networks = S.h, S.b, S.heads * S.ad, S.pl, 5 + (S.heads == 1)
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=agent.device)
+
+    def in_form(*shape: int) -> torch.Tensor:
+        return zeros(*shape, dtype=FORMS[S.form][0])
+
+    return TileBuffers(
+        online=agent.online.flat,
+        grad=agent.online.flat_grad,
+        mean=agent.exp_avg,
+        square=agent.exp_avg_sq,
+        target=agent.target.flat,
+        forms=in_form(networks, halves, S.forms[5]),
+        table=table,
+        inputs=in_form(halves, S.xm, b),
+        first=in_form(3, halves, h, b),
+        second=zeros(2, h, b),
+        policy_second=in_form(halves, h, b),
+        policy_on=zeros(b, h, dtype=torch.int8),
+        value_slope=in_form(2, halves, b, h),
+        policy_value_slope=in_form(2, halves, b, h),
+        first_on=zeros(2, b, h, dtype=torch.int8),
+        head=zeros(2, slices, heads, b),
+        value=zeros(2, slices, b),
+        target_value=zeros(2, slices, b),
+        policy_value=zeros(2, slices, b),
+        value_weight=zeros(2, h),
+        base=zeros(2, b),
+        unit_delta=zeros(2, h, b),
+        action_inputs=zeros(b, S.od),
+        action=zeros(3, b, S.ad),
+        log_p=zeros(b),
+        action_slope=zeros(2, slices, b, S.ad),
+        head_delta=zeros(heads, b),
+        first_delta=zeros(h, b),
+        second_delta=zeros(h, b),
+    )

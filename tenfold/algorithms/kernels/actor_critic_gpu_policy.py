@@ -82,8 +82,8 @@ def policy_first(
     wait(PDL)
     for r0 in tl.static_range(0, B, R):
         delta = tl.load(a.first_delta + n[None, :] * B + (r0 + tl.arange(0, R))[:, None])
-        power, parts = scaled_parts(delta, S)
-        g += power * multiply(x, parts, tl.zeros((X, N), tl.float32), S)
+        power, halves = scaled_parts(delta, S)
+        g += power * multiply(x, halves, tl.zeros((X, N), tl.float32), S)
         g_bias += tl.sum(delta, 0)
         if r0 + R < B:
             x = load_parts(a.inputs + i * B + (r0 + R + tl.arange(0, R))[None, :], S.xm * B, S)
@@ -119,8 +119,8 @@ def policy_second(
         if r0 + R < B:
             more = r0 + R + tl.arange(0, R)
             next_below = load_parts(a.first + k[:, None] * B + more[None, :], H * B, S)
-        power, parts = scaled_parts(delta, S)
-        g += power * multiply(below, parts, tl.zeros((K, N), tl.float32), S)
+        power, halves = scaled_parts(delta, S)
+        g += power * multiply(below, halves, tl.zeros((K, N), tl.float32), S)
         if r0 + R < B:
             below = next_below
     g = g / B
@@ -153,8 +153,8 @@ def policy_third(
     wait(PDL)
     for r0 in tl.static_range(0, B, R):
         delta = tl.load(a.head_delta + j * B + (r0 + tl.arange(0, R))[:, None])
-        power, parts = scaled_parts(delta, S)
-        g += power * multiply(second, parts, tl.zeros((K, HEADS), tl.float32), S)
+        power, halves = scaled_parts(delta, S)
+        g += power * multiply(second, halves, tl.zeros((K, HEADS), tl.float32), S)
         if r0 + R < B:
             more = (r0 + R + tl.arange(0, R))[None, :]
             second = load_parts(a.policy_second + n * B + more, H * B, S)
@@ -251,7 +251,7 @@ INPUTS = tl.constexpr(16)  # of a row that are read at once
 @gpu_kernel
 def head_kernel(flat, rows, head, S: tl.constexpr, N: tl.constexpr, WIDTH: tl.constexpr):
     """Partial sums of the policy's output for a row, of a slice of the second layer."""
-    part, row, parts = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    part, row, slices = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
     k, n, j = tl.arange(0, WIDTH), part * N + tl.arange(0, N), tl.arange(0, S.heads * S.ad)
     exists = k < S.h
     h = tl.load(flat + S.actor[1] + k, mask=exists, other=0.0)
@@ -268,7 +268,7 @@ def head_kernel(flat, rows, head, S: tl.constexpr, N: tl.constexpr, WIDTH: tl.co
     valid = (j % S.ad < S.act)[:, None] & (n >= 0)[None, :]
     out = ((j // S.ad) * S.act + j % S.ad)[:, None]
     w = tl.load(flat + S.actor[4] + out * S.h + n[None, :], mask=valid, other=0.0)
-    tl.store(head + (row * parts + part) * S.heads * S.ad + j, tl.sum(w * second[None, :], 1))
+    tl.store(head + (row * slices + part) * S.heads * S.ad + j, tl.sum(w * second[None, :], 1))
 
 
 @gpu_kernel
