@@ -37,15 +37,18 @@ def too_slow(deed: str, seconds: float) -> ActorLost:
 @contextlib.contextmanager
 def errors_sent(talk: Connection) -> Iterator[None]:
     """In the child: says that it is awake; whatever ends its work is told to the parent, which
-    tells the person."""
-    try:
-        talk.send(("awake",))
-        yield
-    except UserError as error:
-        talk.send(("error", str(error), ""))
-    except BaseException as error:
-        message = " ".join("".join(traceback.format_exception_only(error)).split())
-        talk.send(("error", message, traceback.format_exc()))
+    tells the person. A parent that no longer listens wants the child's end."""
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            talk.send(("awake",))
+            yield
+        except BrokenPipeError:
+            raise
+        except UserError as error:
+            talk.send(("error", str(error), ""))
+        except BaseException as error:
+            message = " ".join("".join(traceback.format_exception_only(error)).split())
+            talk.send(("error", message, traceback.format_exc()))
 
 
 class ChildProcess:

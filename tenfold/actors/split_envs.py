@@ -275,7 +275,7 @@ class SplitEnvironments(Environments):
         """Lets every process close its environments, and frees the shared memory."""
         try:
             for child in self.children:
-                if child.talk:
+                if child.connected:
                     child.talk.close()  # whose end each of them sees between two steps
             end_children(self.children)
         finally:
