@@ -335,6 +335,25 @@ def mujoco(file: str = "mujoco-step") -> str:
     )
 
 
+def split_steps() -> str:
+    """A step of environments in one process and in several."""
+    found = results("split-step")
+    table = render(
+        "environments | a step of each | processes | one process, µs | several, µs | times",
+        (
+            found["rows"],
+            "{setting[num_envs]}",
+            "{setting[work]}",
+            "{setting[processes]}",
+            "{baseline_us:,.0f}",
+            "{candidate_us:,.0f}",
+            lambda row: times(row["ratio"]),
+        ),
+    )
+    machine = found["machine"]
+    return f"{table}\n\nOn {machine['cores']} cores of an {machine['cpu']} that did other work too."
+
+
 def real_work() -> str:
     """Work of usual sizes from start to end, by machine."""
     files = [file for name in ("cuda-real-work", "real-work") if (file := results(name))["rows"]]
@@ -369,6 +388,7 @@ def real_work() -> str:
 
 TABLES = {
     "real_work": real_work,
+    "split_steps": split_steps,
     "mujoco": mujoco,
     "mujoco_cores": lambda: mujoco("cuda-mujoco-step"),
     "speed": speed,

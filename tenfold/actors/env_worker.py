@@ -24,7 +24,7 @@ from tenfold.core.processes import within
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import policy_actions
 from tenfold.core.system import set_threads
-from tenfold.core.user_envs import bind
+from tenfold.core.user_envs import bare, bind, is_known
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import make_environments
 from tenfold.memory.shared import SharedArrays, SharedEvent
@@ -50,8 +50,8 @@ class LaneJob:
     function: Any = None
 
     def make(self) -> Environments:
-        if self.function is not None:
-            bind(self.name.partition("(")[0], self.function)
+        if self.function is not None and not is_known(self.name):
+            bind(bare(self.name), self.function)
         return make_environments(self.name, self.worlds, self.seed, self.policy, self.first)
 
 
@@ -213,10 +213,11 @@ def serve_lanes(worker: LaneWorker, memory: LaneMemory, talk: Connection) -> Non
     while True:
         if memory.step.fileno() in [number for number, _ in poll.poll()]:
             memory.step.take()
-            if note := worker.step():
-                talk.send(note)
-                memory.shared.arrays["note"][worker.index] = True
+            note = worker.step()
+            memory.shared.arrays["note"][worker.index] = note is not None
             memory.done.give()
+            if note:  # which may be more than a pipe holds, and then somebody must be reading
+                talk.send(("note", note))
             continue
         try:
             request = talk.recv()

@@ -64,7 +64,7 @@ def split_where_it_pays(run: Run, job: LaneJob) -> Environments:
         compared = (len(times), digest) if sample.exact_resume else (0, "")
         envs = SplitEnvironments(sample, job, workers, *compared)
     except ActorLost as loss:
-        raise OneProcess(f"one of their own {loss.how.rstrip('.')}") from None
+        raise OneProcess(f"another one {loss.how.partition(';')[0].rstrip('.')}") from None
     envs.form = with_words(sample, f"stepped by {workers} processes: {reason}")
     return envs
 
@@ -83,9 +83,9 @@ def function_to_send(name: str) -> Any:
     try:
         sent = bytes(ForkingPickler.dumps(function))
     except Exception:  # whatever a user's object does about it
-        raise OneProcess("their function cannot be sent to another") from None
+        raise OneProcess("their function cannot be sent to another one") from None
     if b"__main__" in sent and not (has_guard() and hasattr(sys.modules["__main__"], "__file__")):
-        raise OneProcess("their function is in a program that another cannot import")
+        raise OneProcess("their function is in a program that another one cannot import")
     return function
 
 
@@ -94,7 +94,7 @@ def require_cores(run: Run) -> None:
     if run.env_threads == 1:
         raise OneProcess("as asked")
     if not hasattr(os, "eventfd"):
-        raise OneProcess("memory is shared between them on Linux alone")
+        raise OneProcess("several share memory on Linux alone")
     if run.env_threads:
         return
     if len(os.sched_getaffinity(0)) == 1:

@@ -101,12 +101,13 @@ class SplitEnvironments(Environments):
 
     def start(self, steps: int) -> None:
         """Starts all processes; the first one also plays the sample's steps."""
+        reads_script = has_guard()
         for index, (child, here) in enumerate(zip(self.children, self.slices, strict=True)):
             memory = LaneMemory(self.shared, self.bells[index], self.done)
             first, worlds = self.first + here.start, here.stop - here.start
             job, sample = replace(self.job, first=first, worlds=worlds), 0 if index else steps
             arguments = index, job, memory, here.start, sample
-            child.start(run_env_worker, *arguments, reads_script=has_guard())
+            child.start(run_env_worker, *arguments, reads_script=reads_script)
 
     def connect(self, digest: str, kind: tuple[Any, ...]) -> None:
         """Waits until every process has made its environments, which must be like the sample."""
@@ -115,7 +116,7 @@ class SplitEnvironments(Environments):
             seconds = max(self.patience, MAKING) * (self.worlds + 1)
             _, same, its_kind = child.recv("begin", seconds, f"made {self.name}")
             if not index and same != digest:
-                raise ActorLost("saw something else than this one by the same actions")
+                raise ActorLost("saw something else by the same actions")
             if its_kind != kind:
                 raise ActorLost("made environments that are not all alike")
             child.connected = True
@@ -155,7 +156,7 @@ class SplitEnvironments(Environments):
         if actions.dtype != self.action.dtype or actions.shape != self.action.shape:
             form = len(actions), actions.shape[1:], actions.dtype.str
             self.action = shared_actions(self.shared, *form)
-            self.request_all("take_actions", [form] * len(self.children), self.patience, "answered")
+            self.request_all("take_actions", [form] * len(self.children), START_UP, "answered")
         self.action[...] = actions
         self.rounds += 1
         for bell in self.bells:
@@ -190,13 +191,12 @@ class SplitEnvironments(Environments):
         """For a step of the environments of one process, which come one after another; the first
         may compile."""
         one = self.patience if self.rounds > 1 else max(self.patience, MAKING)
-        return one * max(here.stop - here.start for here in self.slices)
+        return one * -(-self.worlds // len(self.slices))
 
     def read_notes(self) -> None:
         """Dead ends and faults of the last step: the first fault is raised."""
-        notes = [self.children[index].talk.recv() for index in np.flatnonzero(self.notes)]
-        self.notes[:] = False
-        for kind, error, sentence in notes:
+        children = [self.children[index] for index in np.flatnonzero(self.notes)]
+        for (kind, error, sentence), *_ in self.replies("note", children, START_UP, "answered"):
             if kind == "fault":
                 raise user_error(error, sentence)
             self.dead_end = sentence
@@ -218,16 +218,23 @@ class SplitEnvironments(Environments):
         """Every process's reply; the first fault of one is raised."""
         for child, values in zip(self.children, arguments, strict=True):
             child.send(what, *values)
-        replies = []
-        for child in self.children:
-            try:
-                replies.append(child.recv(what, seconds, deed))
-            except ActorLost as loss:
-                raise self.fault(child, loss) from None
-        for _, error, _ in replies:
+        replies = self.replies(what, self.children, seconds, deed)
+        for error, _ in replies:
             if error:
                 raise user_error(*error)
-        return [reply for _, _, reply in replies]
+        return [reply for _, reply in replies]
+
+    def replies(
+        self, what: str, children: Sequence[ChildProcess], seconds: float, deed: str
+    ) -> list[Any]:
+        """What these processes have to say of this kind."""
+        replies = []
+        for child in children:
+            try:
+                replies.append(child.recv(what, seconds, deed)[1:])
+            except ActorLost as loss:
+                raise self.fault(child, loss) from None
+        return replies
 
     def state(self) -> dict[str, np.ndarray]:
         nothing = [()] * len(self.children)

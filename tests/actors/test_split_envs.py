@@ -130,7 +130,7 @@ def test_actions_may_change_their_form() -> None:
 # faults
 
 
-@pytest.mark.parametrize("fails", ["raises", "nan", "nothing", "infinite"])
+@pytest.mark.parametrize("fails", ["raises", "talks", "nan", "nothing", "infinite"])
 def test_a_fault_is_told_as_in_one_process(fails: str) -> None:
     name = f"{MANY}(fails={fails})"
     sentences = []
@@ -260,17 +260,15 @@ def stays(env: Any, why: str, **more: Any) -> None:
 
 
 def test_what_cannot_be_in_another_process_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    stays(lambda: worker_envs.Many(), "their function cannot be sent to another")
+    stays(lambda: worker_envs.Many(), "their function cannot be sent to another one")
     stays(
         f"{MANY}(alone=true)", r"worker_envs:Many-v0\(alone=true\) asks for it \(one_process .*\)"
     )
     monkeypatch.setattr(worker_envs.Fixed, "level", 3)
-    stays(
-        "worker_envs:Fixed-v0", "one of their own saw something else than this one by the same .*"
-    )
+    stays("worker_envs:Fixed-v0", "another one saw something else by the same actions")
     registered = worker_envs.gym.registry
     monkeypatch.setitem(registered, "Here-v0", registered["Many-v0"])
-    stays("Here-v0", "one of their own stopped: There is no environment Here-v0: .*")
+    stays("Here-v0", "another one stopped: There is no environment Here-v0: .*")
     monkeypatch.setenv(worker_envs.DIFFERENT, str(os.getpid()))
     stays(f"{MANY}(fails=raises,after=1)", r"a first try failed \(worker_envs.*physics broke.*\)")
 

@@ -66,6 +66,8 @@ class Many(gym.Env[Any, Any]):
         flaw = self.fails if self.flawed and self.t == self.after else ""
         if flaw == "raises":
             raise ZeroDivisionError("the physics broke")
+        if flaw == "talks":
+            raise ZeroDivisionError("more than a pipe holds " * 50_000)
         number = float(np.sum(np.concatenate([np.ravel(part) for part in flat(action)])))
         reward = float("nan") if flaw == "nan" else number + self.np_random.normal()
         obs, info = self.seen()

@@ -90,10 +90,16 @@ KINDS = {
     "td3": Kind(f"td3 {CONTINUOUS}", 1500, 500),
     "mujoco": Kind(f"sac {THREADS}", 600, 200),
     "split dqn": Kind(
-        f"dqn {SPLIT} --env CartPole-v1 --agent.batch-size 8 --agent.capacity 2k", 4000, 500, "stepper"
+        f"dqn {SPLIT} --env CartPole-v1 --agent.batch-size 8 --agent.capacity 2k",
+        4000,
+        500,
+        "stepper",
     ),
     "split ppo": Kind(
-        f"ppo {SPLIT} --env BipedalWalker-v3 --agent.horizon 31 --agent.minibatches 2", 2480, 500, "stepper"
+        f"ppo {SPLIT} --env BipedalWalker-v3 --agent.horizon 31 --agent.minibatches 2",
+        2480,
+        500,
+        "stepper",
     ),
     "recurrent": Kind(f"{PPO} --agent.net.memory lstm(8)", 2048, 512),
     "sweep": Kind(
