@@ -96,7 +96,7 @@ KINDS = {
         "stepper",
     ),
     "split ppo": Kind(
-        f"ppo {SPLIT} --env BipedalWalker-v3 --agent.horizon 31 --agent.minibatches 2",
+        f"ppo {SPLIT} --env Acrobot-v1 --agent.horizon 31 --agent.minibatches 2",
         2480,
         500,
         "stepper",
