@@ -31,7 +31,7 @@ from tenfold.memory.shared import SharedArrays, SharedEvent
 
 EPISODES = "ended_"  # before the names of what is told of episodes that ended
 POSITION = ("episode", "length", "ret")  # of the current episodes
-MOST, LOOK = 50, 0.1  # steps that are tried, and seconds after which no more are
+MOST, LOOK = 300, 0.1  # steps that are tried, and seconds after which no more are
 COMPILING = 60.0  # seconds at least for such a step, however little patience
 
 
@@ -112,11 +112,11 @@ def play_sample(
 
 
 class LaneWorker:
-    """Some worlds, by number `start` on among all that are shared."""
+    """Some worlds, `here` among all that are shared."""
 
-    def __init__(self, index: int, envs: Environments, shared: SharedArrays, start: int) -> None:
+    def __init__(self, index: int, envs: Environments, shared: SharedArrays, here: slice) -> None:
         self.index, self.envs, self.shared = index, envs, shared
-        self.here, arrays = slice(start, start + envs.worlds), shared.arrays
+        self.here, arrays = here, shared.arrays
         schema = episode_fields(envs.worlds, envs.num_envs)
         self.row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in schema.items()}
         self.dead_end = envs.dead_end
@@ -184,25 +184,32 @@ class LaneWorker:
 
 
 def run_env_worker(
-    talk: Connection, index: int, job: LaneJob, memory: LaneMemory, start: int, sample: int
+    talk: Connection, index: int, job: LaneJob, here: slice, memory: LaneMemory, sample: int
 ) -> None:
-    """Main function of a worker's process. `sample`: so many steps are played first, for the digest
-    of what they show."""
+    """Main function of a worker's process, which has `here` of the job's worlds. First it plays so
+    many steps of a `sample` when it is told to, at the same time as the others."""
     envs = None
     with errors_sent(talk):
         set_threads(job.threads)
-        digest = ""
-        if sample:
-            with contextlib.closing(replace(job, worlds=1).make()) as alone:
-                digest = play_sample(alone, job.seed, job.patience, sample, math.inf)[1]
-        envs = job.make()
-        worker = LaneWorker(index, envs, memory.shared, start)
+        with contextlib.closing(replace(job, worlds=1).make()) as alone:
+            talk.send(("ready",))
+            talk.recv()
+            _, digest = play_sample(alone, job.seed, job.patience, sample, math.inf)
+            talk.send(("tried", digest))
+        worlds = here.stop - here.start
+        envs = replace(job, worlds=worlds, first=job.first + here.start).make()
+        worker = LaneWorker(index, envs, memory.shared, here)
         worker.publish()
-        talk.send(("begin", digest, (envs.masked, envs.unread_mask, envs.exact_resume)))
+        talk.send(("begin", kind_of(envs)))
         serve_lanes(worker, memory, talk)
     if envs:
         with contextlib.suppress(Exception):
             envs.close()
+
+
+def kind_of(envs: Environments) -> tuple[Any, ...]:
+    """In what environments of one name may differ from one another."""
+    return envs.masked, envs.unread_mask, envs.exact_resume
 
 
 def serve_lanes(worker: LaneWorker, memory: LaneMemory, talk: Connection) -> None:

@@ -22,6 +22,7 @@ from tenfold.envs.making import make_environments
 
 # seconds of a step of all environments together, for each process: waking it takes about a tenth
 PAYS = 300e-6
+LEAST = 1.3  # times as fast as one process several must be when they are tried
 SAVES = 2.0  # seconds that processes must save a run: about what it takes to start them
 ALONE = "one_process"  # in an environment's metadata: those of one run need to be in one process
 
@@ -61,10 +62,16 @@ def split_where_it_pays(run: Run, job: LaneJob) -> Environments:
     else:
         workers, reason = workers_by_cost(run, statistics.median(times))
     try:
-        compared = (len(times), digest) if sample.exact_resume else (0, "")
-        envs = SplitEnvironments(sample, job, workers, *compared)
+        comparable = digest if sample.exact_resume else ""
+        envs = SplitEnvironments(sample, job, workers, len(times), comparable)
     except ActorLost as loss:
         raise OneProcess(f"another one {loss.how.partition(';')[0].rstrip('.')}") from None
+    gain = workers * sum(times) / envs.sample_seconds
+    if not run.env_threads and gain < LEAST:
+        envs.close()
+        raise OneProcess(
+            f"{workers} at once were {gain:.1f} times as fast, so other work has the cores"
+        )
     envs.form = with_words(sample, f"stepped by {workers} processes: {reason}")
     return envs
 

@@ -9,9 +9,8 @@ until all have rung back.
 import atexit
 import select
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,12 @@ from tenfold.actors.child_process import (
     too_slow,
 )
 from tenfold.actors.env_worker import (
+    COMPILING,
     EPISODES,
     POSITION,
     LaneJob,
     LaneMemory,
+    kind_of,
     lane_schema,
     run_env_worker,
     shared_actions,
@@ -67,7 +68,8 @@ class SplitEnvironments(Environments):
         self, sample: Environments, job: LaneJob, workers: int, steps: int = 0, digest: str = ""
     ) -> None:
         """`sample`: an adapter of one such environment, which played so many steps with this
-        digest; `job`: of all worlds. Raises ActorLost where a process cannot do the same."""
+        digest, if it can be told; `job`: of all worlds. Raises ActorLost where a process cannot do
+        the same. What they took for it all at once are the `sample_seconds`."""
         spaces = sample.observation_space, sample.action_space
         super().__init__(sample.name, job.worlds, job.seed, *spaces, job.first, sample.agents)
         for name in SAMPLE_ATTRIBUTES:
@@ -94,29 +96,36 @@ class SplitEnvironments(Environments):
         atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
             self.start(steps)
-            self.connect(digest, (sample.masked, sample.unread_mask, sample.exact_resume))
+            self.connect(steps, digest, kind_of(sample))
         except BaseException:
             self.close()
             raise
 
     def start(self, steps: int) -> None:
-        """Starts all processes; the first one also plays the sample's steps."""
+        """Starts all processes."""
         reads_script = has_guard()
         for index, (child, here) in enumerate(zip(self.children, self.slices, strict=True)):
             memory = LaneMemory(self.shared, self.bells[index], self.done)
-            first, worlds = self.first + here.start, here.stop - here.start
-            job, sample = replace(self.job, first=first, worlds=worlds), 0 if index else steps
-            arguments = index, job, memory, here.start, sample
+            arguments = index, self.job, here, memory, steps
             child.start(run_env_worker, *arguments, reads_script=reads_script)
 
-    def connect(self, digest: str, kind: tuple[Any, ...]) -> None:
-        """Waits until every process has made its environments, which must be like the sample."""
-        for index, child in enumerate(self.children):
+    def connect(self, steps: int, digest: str, kind: tuple[Any, ...]) -> None:
+        """Lets all processes play the sample's steps at once, and waits until each has made its
+        environments, which must be like the sample."""
+        patience = max(self.patience, MAKING)
+        for child in self.children:
             child.recv("awake", START_UP, "started")
-            seconds = max(self.patience, MAKING) * (self.worlds + 1)
-            _, same, its_kind = child.recv("begin", seconds, f"made {self.name}")
-            if not index and same != digest:
-                raise ActorLost("saw something else by the same actions")
+            child.recv("ready", 2 * patience, f"made {self.name}")
+        start = perf_counter()
+        for child in self.children:
+            child.send("try")
+        seconds = max(self.patience, COMPILING) * max(steps, 1)
+        digests = [child.recv("tried", seconds, "taken a step")[1] for child in self.children]
+        self.sample_seconds = perf_counter() - start
+        if digest and {*digests} != {digest}:
+            raise ActorLost("saw something else by the same actions")
+        for child in self.children:
+            _, its_kind = child.recv("begin", patience * (self.worlds + 1), f"made {self.name}")
             if its_kind != kind:
                 raise ActorLost("made environments that are not all alike")
             child.connected = True

@@ -185,7 +185,8 @@ def pool_of(*arguments: Any, **more: Any) -> Iterator[InProcessPool]:
 
 
 def tried_in(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """A step takes so long from now on."""
+    """A step takes so long from now on, and cores are free."""
+    monkeypatch.setattr(lane_workers, "LEAST", 0.0)
     real = lane_workers.play_sample
 
     def timed(*arguments: Any) -> Any:
@@ -237,6 +238,17 @@ def test_a_measured_step_decides(
     assert (
         form == f"environments stepped {f'by {workers} processes' if workers else here}: {reason}"
     )
+
+
+def test_processes_that_are_no_faster_when_they_are_tried_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cores(monkeypatch)
+    tried_in(monkeypatch, 5e-3)
+    monkeypatch.setattr(lane_workers, "LEAST", 1e9)
+    with pool_of(MANY, 2) as pool:
+        words = r".* this process: 2 at once were [\d.]+ times as fast, so other work has the cores"
+        assert re.fullmatch(words, pool.envs.form)
 
 
 def test_the_number_of_processes_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
 
 class Flawed(CartPoleEnv):
-    '''CartPole with a flaw in its 30th step, which shows in worker 1 alone unless it raises.'''
+    '''CartPole with a flaw in its 330th step, later than a try lasts, which shows in worker 1 alone
+    unless it raises.'''
 
     def __init__(self, flaw=""):
         super().__init__()
@@ -40,9 +41,9 @@ class Flawed(CartPoleEnv):
 
     def step(self, action):
         self.count += 1
-        if self.flaw == "raises" and self.count == 30:
+        if self.flaw == "raises" and self.count == 330:
             raise ZeroDivisionError("the physics broke")
-        if self.here and self.count == 30:
+        if self.here and self.count == 330:
             if self.flaw == "hangs":
                 time.sleep(1000)
             if self.flaw == "leaves":
@@ -142,11 +143,12 @@ def test_an_environment_that_raises_ends_the_run_as_in_one_process(
     told = []
     for out, where in (("serial", SERIAL), ("split", SPLIT)):
         assert main(command(*LONG, *where, flaw="raises", out=out)) == 2
-        about = json.loads((Path(out) / "run.json").read_text())["sessions"][-1]["failed"]
-        told.append((capsys.readouterr().err, about, checkpoint_steps(Path(out))))
+        about = json.loads((Path(out) / "run.json").read_text())["sessions"][-1]
+        assert ("by 2 processes" in about["where"]) == (out == "split")
+        told.append((capsys.readouterr().err, about["failed"], checkpoint_steps(Path(out))))
     assert told[0] == told[1]
     assert re.fullmatch(
-        r"tenfold: .*, environment 0, episode 1, step \d+: step raised ZeroDivisionError: the physics "
+        r"tenfold: .*, environment 0, episode \d+, step \d+: step raised ZeroDivisionError: the physics "
         r"broke in flawed.py, line \d+\.\n",
         told[0][0],
     ), told
