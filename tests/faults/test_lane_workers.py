@@ -7,10 +7,13 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import spawn
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -19,8 +22,10 @@ import pytest
 from test_processes import open_files, processes_of, wait_for
 
 from tenfold.actors import split_envs
+from tenfold.actors.child_process import ActorLost, ChildProcess
 from tenfold.actors.split_envs import SplitEnvironments
 from tenfold.cli.main import main
+from tenfold.core import processes
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.storage import read_arrays
 from tenfold.training.recorder import Recorder
@@ -164,3 +169,56 @@ def test_a_killed_run_takes_its_processes_along_and_goes_on_in_one(
     wait_for(lambda: not processes_of(process.pid), 5)
     time.sleep(0.1)
     goes_on_like_one_process(checkpoint_steps(Path("run"))[-1] + 64)
+
+
+SCRIPT = """
+import tenfold as ten
+open("read", "a").write("x")
+run = ten.Run(env="CartPole-v1", num_envs=2, env_threads=2, steps=64, eval_every=0, agent=ten.PPO(horizon=16))
+ten.train(run, out="run", quiet=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "guard"),
+    [
+        (SCRIPT, False),
+        ("import logging\nlog = logging.getLogger(__name__)", False),
+        ("def f():\n    if __name__ == '__main__':\n        pass", False),
+        ("x = 1\nif __name__ == '__main__':\n    print(x)", True),
+        ('if x and "__main__" == __name__:\n    f()', True),
+        ("this is no Python", False),
+        (None, True),
+    ],
+)
+def test_processes_read_a_program_only_behind_its_guard(
+    script: str | None, guard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one they do without it: it would train in each of them."""
+    program, starts = SimpleNamespace(__spec__=None), list[bool]()
+    if script is not None:
+        program.__file__ = str(tmp_path / "program.py")
+        (tmp_path / "program.py").write_text(script)
+    monkeypatch.setitem(sys.modules, "__main__", program)
+
+    def start(self: ChildProcess, *arguments: Any, reads_script: bool) -> None:
+        starts.append(reads_script)
+        with processes.spawning(reads_script):
+            read = "init_main_from_path" in spawn.get_preparation_data("child")
+        assert read == (guard and script is not None)
+        raise ActorLost("was not started")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChildProcess, "start", start)
+        assert main(command("--steps", "64", *SPLIT)) == 0
+    assert starts == [guard]
+
+
+@pytest.mark.slow
+def test_a_program_without_a_guard_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    place = os.environ | {"PYTHONPATH": str(Path(split_envs.__file__).parents[2])}
+    subprocess.run([sys.executable, "script.py"], check=True, env=place)
+    assert (tmp_path / "read").read_text() == "x"
+    (about,) = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
+    assert about["where"] == "environments stepped by 2 processes: as asked"
