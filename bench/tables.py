@@ -351,7 +351,10 @@ def split_steps() -> str:
         ),
     )
     machine = found["machine"]
-    return f"{table}\n\nOn {machine['cores']} cores of an {machine['cpu']} that did other work too."
+    return (
+        f"{table}\n\nOn {machine['cores']} cores of an {machine['cpu']} that other work kept busy: environments "
+        "that compute gain nothing there, and a run that tries it stays in one process."
+    )
 
 
 def real_work() -> str:

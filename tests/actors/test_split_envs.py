@@ -92,7 +92,14 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = ("LunarLander", "ppo, masked")
+
+
+def slow_ones_marked(cases: Any) -> list[Any]:
+    return [pytest.param(case, marks=pytest.mark.slow) if case in SLOW else case for case in cases]
+
+
+@pytest.mark.parametrize("kind", slow_ones_marked(KINDS))
 def test_split_environments_equal_one_process_bit_for_bit(kind: str) -> None:
     name, worlds, policy, workers = KINDS[kind]
     with ExitStack() as stack:
@@ -335,7 +342,7 @@ def last_arrays(path: Path) -> dict[str, np.ndarray]:
     return read_arrays(files[-1])[0]
 
 
-@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("case", slow_ones_marked(RUNS))
 def test_runs_go_on_from_one_process_to_several_and_back(case: str, tmp_path: Path) -> None:
     """All that a checkpoint holds is the same, and so is what a run comes to that changes in
     between."""
