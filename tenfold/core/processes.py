@@ -209,7 +209,7 @@ def has_guard() -> bool:
         return True
     try:
         lines = ast.parse(Path(script).read_text(errors="replace")).body
-    except SyntaxError:  # a program in another form, such as an archive
+    except (SyntaxError, ValueError):  # a program in another form, such as an archive
         return False
     tests = [ast.unparse(line.test) for line in lines if isinstance(line, ast.If)]
     return any("__name__" in test and "__main__" in test for test in tests)

@@ -188,6 +188,7 @@ ten.train(run, out="run", quiet=True)
         ("x = 1\nif __name__ == '__main__':\n    print(x)", True),
         ('if x and "__main__" == __name__:\n    f()', True),
         ("this is no Python", False),
+        ("PK\0", False),
         (None, True),
     ],
 )
