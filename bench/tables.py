@@ -350,10 +350,10 @@ def split_steps() -> str:
             lambda row: times(row["ratio"]),
         ),
     )
-    machine = found["machine"]
+    cores = "{cores} cores of an {cpu}".format_map(found["machine"])
     return (
-        f"{table}\n\nOn {machine['cores']} cores of an {machine['cpu']} that other work kept busy: environments "
-        "that compute gain nothing there, and a run that tries it stays in one process."
+        f"{table}\n\nOn {cores} that other work kept busy: environments that compute gain nothing "
+        "there, and a run that tries it stays in one process."
     )
 
 
