@@ -36,6 +36,18 @@ class Heavy(gym.Env[np.ndarray, int]):
         return self.seen(), float(self.at == 5), self.at == 5, self.turn == 100, {}
 
 
+class Asleep(Heavy):
+    """The same, whose step is done elsewhere: it sleeps meanwhile."""
+
+    def __init__(self, ms: float = 5.0) -> None:
+        super().__init__()
+        self.seconds = ms / 1000
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
 class Pixels(Heavy):
     """The same, seen as a picture."""
 
@@ -64,3 +76,4 @@ def spins_for(seconds: float) -> int:
 
 gym.register("Heavy-v0", Heavy)
 gym.register("Pixels-v0", Pixels)
+gym.register("Asleep-v0", Asleep)

@@ -357,6 +357,28 @@ def wide_updates() -> str:
     )
 
 
+def split_steps() -> str:
+    """A step of environments in one process and in several."""
+    found = results("split-step")
+    table = render(
+        "environments | a step of each | processes | one process, µs | several, µs | times",
+        (
+            found["rows"],
+            "{setting[num_envs]}",
+            "{setting[work]}",
+            "{setting[processes]}",
+            "{baseline_us:,.0f}",
+            "{candidate_us:,.0f}",
+            lambda row: times(row["ratio"]),
+        ),
+    )
+    cores = "{cores} cores of an {cpu}".format_map(found["machine"])
+    return (
+        f"{table}\n\nOn {cores} that other work kept busy: environments that compute gain nothing "
+        "there, and a run that tries it stays in one process."
+    )
+
+
 def real_work() -> str:
     """Work of usual sizes from start to end, by machine."""
     files = [file for name in ("cuda-real-work", "real-work") if (file := results(name))["rows"]]
@@ -392,6 +414,7 @@ def real_work() -> str:
 TABLES = {
     "real_work": real_work,
     "wide_updates": wide_updates,
+    "split_steps": split_steps,
     "mujoco": mujoco,
     "mujoco_cores": lambda: mujoco("cuda-mujoco-step"),
     "speed": speed,

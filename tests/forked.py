@@ -14,7 +14,13 @@ import unpainted  # noqa: F401
 from tenfold.__main__ import main
 from tenfold.core.random import Purpose, draw_bits, key
 
-for name in ("cli.main", "actors.process_pool", "training.run_group", "training.loop"):
+for name in (
+    "cli.main",
+    "actors.process_pool",
+    "actors.split_envs",
+    "training.run_group",
+    "training.loop",
+):
     importlib.import_module(f"tenfold.{name}")
 draw_bits(key(0, Purpose.INIT), 0)
 gc.freeze()  # which a fork shares then

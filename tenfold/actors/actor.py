@@ -67,16 +67,16 @@ class Actor:
             name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP_FIELDS
         }
         fields |= self.algorithm.row_fields(self.run, envs)
-        # returns of lanes and lengths of worlds whose episode ended, else 0; whether it was a
-        # success, -1 where nobody says; version acted by; seconds spent so far
-        return fields | {
-            "ret": ((lanes,), np.float64),
-            "length": ((envs.worlds,), np.int64),
-            "success": ((envs.worlds,), np.int8),
-            "version": ((), np.int64),
-            "acted": ((), np.float64),
-            "seconds": ((3,), np.float64),
-        }
+        # version acted by; seconds spent so far
+        return (
+            fields
+            | episode_fields(envs.worlds, lanes)
+            | {
+                "version": ((), np.int64),
+                "acted": ((), np.float64),
+                "seconds": ((3,), np.float64),
+            }
+        )
 
     def advance(self, step: int, row: "Row", version: int = 0) -> None:
         """Chooses actions, steps the environments and fills `row`. `step` sets the schedules."""
@@ -91,12 +91,7 @@ class Actor:
                 row[name][...] = getattr(envs, name)
         if envs.components is not None and "components" in row:
             row["components"][...] = envs.components
-        row["ret"].fill(0)
-        row["length"].fill(0)
-        for episode in envs.finished:
-            row["ret"][episode.env :: envs.worlds] = episode.agent_returns or episode.ret
-            row["length"][episode.env] = episode.length
-            row["success"][episode.env] = -1 if episode.success is None else episode.success
+        note_episodes(row, envs)
         self.acting.stepped()
         self.rounds += 1
         end = perf_counter()
@@ -118,6 +113,26 @@ class Actor:
         exact = self.envs.restore(with_prefix(state, "envs."))
         self.acting.restore(with_prefix(state, "frames."), exact)
         return exact
+
+
+def episode_fields(worlds: int, lanes: int) -> dict[str, Any]:
+    """Of a row: returns of lanes and lengths of worlds whose episode ended, else 0; whether it was
+    a success, -1 where nobody says."""
+    return {
+        "ret": ((lanes,), np.float64),
+        "length": ((worlds,), np.int64),
+        "success": ((worlds,), np.int8),
+    }
+
+
+def note_episodes(row: "Row", envs: Environments) -> None:
+    """Fills these fields with the episodes that ended in the last step; `episodes` reads them."""
+    row["ret"].fill(0)
+    row["length"].fill(0)
+    for episode in envs.finished:
+        row["ret"][episode.env :: envs.worlds] = episode.agent_returns or episode.ret
+        row["length"][episode.env] = episode.length
+        row["success"][episode.env] = -1 if episode.success is None else episode.success
 
 
 class SimpleActing:

@@ -1,24 +1,19 @@
 """An actor's process: the memory it shares with the learner, its main function, and the learner's
-side of it: start, request, receive, stop."""
+side of it."""
 
 import contextlib
-import multiprocessing
-import signal
-import traceback
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor
-from tenfold.actors.remote import ActorLost, too_slow
+from tenfold.actors.child_process import ChildProcess, errors_sent
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
-from tenfold.core.errors import UserError
-from tenfold.core.processes import enter, how_it_ended, spawning
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights, wait_for
+from tenfold.memory.shared import SharedBuffer, SharedEvent, SharedWeights
 
 # words of the shared line: rounds the actor may play, the global step, whether to stop, requests
 STEP_BUDGET, GLOBAL_STEP, STOP, REQUESTS = range(4)
@@ -64,16 +59,15 @@ class SharedChannel:
 
 
 def run_actor_process(
+    talk: Connection,
     settings: dict[str, Any],
     channel: SharedChannel,
     weights: SharedWeights,
-    talk: Connection,
     rounds: int,
 ) -> None:
     """Main function of an actor's process."""
     actor = None
-    try:
-        talk.send(("awake",))
+    with errors_sent(talk):
         run = Run.of(settings)
         set_threads(1)
         actor = Actor(run, channel.index)
@@ -83,12 +77,6 @@ def run_actor_process(
         actor.bind_agent(agent)
         talk.send(("begin", actor.envs.obs, actor.envs.mask))
         serve(actor, agent, channel, weights, talk)
-    except UserError as error:
-        talk.send(("error", str(error), ""))
-    except BaseException as error:
-        # whatever an environment raises is told to the learner, which tells the person
-        message = " ".join("".join(traceback.format_exception_only(error)).split())
-        talk.send(("error", message, traceback.format_exc()))
     if actor:
         with contextlib.suppress(Exception):
             actor.envs.close()
@@ -138,53 +126,20 @@ def answer(actor: Actor, what: str, *arguments: Any) -> tuple[Any, ...]:
     return (what, actor.state()) if what == "state" else (what,)
 
 
-FAREWELL = 3.0  # seconds for a child to end before it is killed
-
-
-class ActorProcess:
+class ActorProcess(ChildProcess):
     """The process of one actor, or none."""
 
     def __init__(self, channel: SharedChannel) -> None:
+        super().__init__(channel.name)
         self.channel = channel
-        self.process: Any = None
-        self.talk: Any = None
-        self.connected = False  # it has sent its first observations
         self.warm = False  # it has played a row: the first loads kernels
         self.requests = 0
 
-    def start(self, run: Run, weights: SharedWeights) -> None:
-        context, channel = multiprocessing.get_context("spawn"), self.channel
-        learner_end, actor_end = context.Pipe()
+    def begin(self, run: Run, weights: SharedWeights) -> None:
+        channel, self.warm = self.channel, False
         self.requests = channel.control_words[REQUESTS] = 0
-        # no daemon: environments may have children
-        process = context.Process(
-            target=enter,
-            name=channel.name,
-            args=(
-                signal.SIG_IGN,
-                run_actor_process,
-                to_mapping(run),
-                channel,
-                weights,
-                actor_end,
-                channel.rounds_taken,
-            ),
-        )
-        with spawning():
-            process.start()
-        actor_end.close()
-        self.process, self.talk = process, learner_end
-
-    def dismiss(self) -> None:
-        """Ends the process, if it has not ended, and lets go of it."""
-        process, talk = self.process, self.talk
-        self.process = self.talk = None
-        self.connected = self.warm = False
-        if process:
-            process.kill()
-            process.join()
-            process.close()
-            talk.close()
+        arguments = to_mapping(run), channel, weights, channel.rounds_taken
+        self.start(run_actor_process, *arguments)
 
     def request(self, what: str, *arguments: Any) -> None:
         """Wakes the actor first: the arguments may be more than a pipe holds, and then it must be
@@ -192,33 +147,4 @@ class ActorProcess:
         self.requests += 1
         self.channel.control_words[REQUESTS] = self.requests
         self.channel.bell.give()
-        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
-            self.talk.send((what, *arguments))
-
-    def recv(self, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
-        """Its reply of this kind; ActorLost where it dies or takes longer than `seconds`."""
-        end = monotonic() + seconds
-        while wait_for([self.talk.fileno(), self.process.sentinel], end - monotonic()):
-            reply: tuple[Any, ...] = ("error",)
-            with contextlib.suppress(EOFError, OSError):
-                reply = self.talk.recv() if self.talk.poll() else reply
-            if reply[0] == kind:
-                return reply
-            if reply[0] == "error":
-                raise (
-                    ActorLost(f"stopped: {reply[1]}", reply[2]) if reply[1:] else self.exit_reason()
-                )
-        raise too_slow(deed, seconds)
-
-    def exit_reason(self) -> ActorLost:
-        """The error it sent before it ended, or else how it ended."""
-        with contextlib.suppress(EOFError, OSError):
-            while self.talk.poll():
-                kind, *details = self.talk.recv()
-                if kind == "error":
-                    return ActorLost(f"stopped: {details[0]}", details[1])
-        self.process.join(FAREWELL)  # its pipe may end a moment before it does
-        code = self.process.exitcode
-        if code is None:
-            return ActorLost("no longer answers")
-        return ActorLost(how_it_ended(code, self.connected))
+        self.send(what, *arguments)

@@ -9,6 +9,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +25,7 @@ from tenfold.actors.actor import (
     sample_actor,
     with_prefix,
 )
+from tenfold.actors.lane_workers import environments_by_cost
 from tenfold.actors.wrappers import RewardTransformEnvs, environments_of
 from tenfold.config.run import Run
 from tenfold.core.processes import within
@@ -43,7 +45,7 @@ class InProcessPool:
     direct, asynchronous = True, False
 
     def __init__(self, run: Run) -> None:
-        self.envs: Any = environments_of(run)
+        self.envs: Any = environments_of(run, make=partial(environments_by_cost, run))
         self.notices: list[str] = []
 
     def reward_by(self, form: RewardForm) -> None:

@@ -27,7 +27,6 @@ import numpy as np
 
 from tenfold.actors.actor import MAKING, TransitionBatch
 from tenfold.actors.actor_process import (
-    FAREWELL,
     GLOBAL_STEP,
     REQUESTS,
     STEP_BUDGET,
@@ -35,8 +34,15 @@ from tenfold.actors.actor_process import (
     ActorProcess,
     SharedChannel,
 )
+from tenfold.actors.child_process import (
+    ABSENT,
+    START_UP,
+    ActorLost,
+    end_children,
+    too_slow,
+)
 from tenfold.actors.pool import Explore
-from tenfold.actors.remote import ABSENT, START_UP, ActorLost, RemotePool, too_slow
+from tenfold.actors.remote import RemotePool
 from tenfold.config.run import Run
 from tenfold.core.processes import require_guard
 from tenfold.memory.ring import Ring
@@ -104,7 +110,7 @@ class ProcessPool(RemotePool):
         channel.bell.give()
 
     def start(self, remote: SharedChannel) -> None:
-        self.children[remote.index].start(self.run, self.weights)
+        self.children[remote.index].begin(self.run, self.weights)
 
     def dismiss(self, remote: SharedChannel) -> None:
         self.children[remote.index].dismiss()
@@ -119,11 +125,7 @@ class ProcessPool(RemotePool):
             for channel in self.remotes:
                 channel.control_words[STOP] = 1
                 channel.bell.give()
-            end = monotonic() + FAREWELL
-            # the others are still importing: there is nothing to wait for
-            for child in self.children:
-                if child.connected:
-                    child.process.join(max(end - monotonic(), 0))
+            end_children(self.children)
         finally:
             self.kill()
             atexit.unregister(self.kill)

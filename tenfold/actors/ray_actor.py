@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import WAIT, Actor
-from tenfold.actors.remote import ActorLost
+from tenfold.actors.child_process import ActorLost
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.ray_cluster import require_ray, versions

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import MAKING, TransitionBatch
+from tenfold.actors.child_process import ABSENT, START_UP, ActorLost, too_slow
 from tenfold.actors.pool import Explore
 from tenfold.actors.ray_actor import (
     INLINE,
@@ -35,7 +36,7 @@ from tenfold.actors.ray_actor import (
     packed,
     rows_of,
 )
-from tenfold.actors.remote import ABSENT, START_UP, ActorLost, RemotePool, too_slow
+from tenfold.actors.remote import RemotePool
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray

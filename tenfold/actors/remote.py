@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import TransitionBatch, sample_actor, with_prefix
+from tenfold.actors.child_process import START_UP, ActorLost
 from tenfold.actors.pool import PoolBase, joined_states
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault
@@ -15,20 +16,6 @@ from tenfold.core.registry import algorithm
 from tenfold.core.system import Clock
 
 RESTARTS = 3  # in a row without a single step
-
-
-class ActorLost(Exception):
-    """An actor's process is gone: how, and its traceback if it had one."""
-
-    def __init__(self, how: str, trace: str = "") -> None:
-        super().__init__(how)
-        self.how, self.trace = how, trace
-
-
-def too_slow(deed: str, seconds: float) -> ActorLost:
-    return ActorLost(
-        f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)"
-    )
 
 
 class ActorFailures:
@@ -46,11 +33,6 @@ class ActorFailures:
             times = f", the {self.counts[index]}th time without a step" if again else ""
             raise ActorFault(f"Actor {index} {how}{times}: the run stops.", fault.trace)
         return f"actor {index} {how}{more}; another takes its place"
-
-
-START_UP = 120.0  # seconds for a process to import what it needs
-# seconds this process woke up too late: it was stopped (Ctrl-Z), and so may have been the actors
-ABSENT = 1.0
 
 
 class RemotePool(PoolBase):

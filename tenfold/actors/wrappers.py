@@ -5,6 +5,7 @@ whoever reads them there, compiled code too, needs to know nothing of it. Steps 
 another length are in `envs.making`, around each single environment.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +22,13 @@ from tenfold.memory.frames import FrameRing
 from tenfold.ops.rollouts import SIGN, RewardForm
 
 
-def environments_of(run: Run, index: int = 0) -> Any:
-    """What actor number `index` of a run acts in."""
+def environments_of(
+    run: Run, index: int = 0, make: Callable[..., Environments] = make_environments
+) -> Any:
+    """What actor number `index` of a run acts in, as `make` makes environments."""
     agent = run.agent.name
     reads_masks = algorithm(agent).reads_masks
-    envs = make_environments(run.world, run.num_envs, run.seed, reads_masks, index * run.num_envs)
+    envs = make(run.world, run.num_envs, run.seed, reads_masks, index * run.num_envs)
     try:
         refuse_unread(envs.spec, f"agent {agent}", reads_masks)
         return FrameStackEnvs(envs, run.stacked) if run.stacked > 1 else envs

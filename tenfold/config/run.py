@@ -81,7 +81,8 @@ class Run(Config):
     """seeds that are trained together, each as it would be alone: seed, seed + 1, … (for algorithms
     that train several seeds as one stack)"""
     num_envs: Count = 1
-    """environments stepped together (by each actor); of worlds with several agents, worlds"""
+    """environments stepped together (by each actor), in several processes where they are slow
+    (env_threads); of worlds with several agents, worlds"""
     actors: Annotated[int, Limits(1, 1024)] = 1
     """how many act for the one learner, each with environments and draws of its own"""
     where: Literal["auto", "serial", "processes", "ray"] = "auto"
@@ -105,13 +106,16 @@ class Run(Config):
     """when an actor's process dies: stop the run, which can be resumed, or start another in its
     place"""
     patience: Positive = 60.0
-    """seconds an actor's process may take for one step before the run gives it up"""
+    """seconds another process may take for a step of an actor, or of each environment that it steps
+    for one, before the run gives it up"""
     env_form: Literal["auto", "gymnasium"] = "auto"
     """how MuJoCo tasks are stepped: auto, in compiled code on several threads where it gives the
     very numbers that Gymnasium's classes give; gymnasium, by those, one after another"""
     env_threads: Annotated[int, Limits(0, 1024)] = 0
-    """threads that step compiled MuJoCo tasks and Atari games, which change no number; 0: as many
-    as there are cores and environments (an actor's process has one)"""
+    """threads that step compiled MuJoCo tasks and Atari games, or processes that step other
+    environments of one actor; they change no number. 0: as many as there are cores and environments
+    (an actor's process has one thread), processes only where steps take long enough; 1: none but
+    this one"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1

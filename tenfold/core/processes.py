@@ -1,5 +1,6 @@
 """Signals, and children that end with their parent, whatever happens to it."""
 
+import ast
 import codecs
 import contextlib
 import errno
@@ -35,11 +36,15 @@ def heeded() -> tuple[signal.Signals, ...]:
 
 
 @contextlib.contextmanager
-def spawning() -> Iterator[None]:
+def spawning(reads_script: bool = True) -> Iterator[None]:
     """Children started in here die with their parent from their first line on, seconds before they
     have imported what they need. They hear no signal before `enter`; the parent hears what came
-    meanwhile afterwards."""
-    usual = spawn.get_command_line
+    meanwhile afterwards. `reads_script`: they import the program that this process runs."""
+    usual, usual_data = spawn.get_command_line, spawn.get_preparation_data
+
+    def without_script(name: str) -> dict[str, Any]:
+        data = usual_data(name)
+        return {key: value for key, value in data.items() if not key.startswith("init_main_from")}
 
     def tied(**arguments: Any) -> list[str]:
         *command, program, flag = usual(**arguments)
@@ -49,9 +54,10 @@ def spawning() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         spawn.get_command_line = tied if sys.platform == "linux" else usual
+        spawn.get_preparation_data = usual_data if reads_script else without_script
         yield
     finally:
-        spawn.get_command_line = usual
+        spawn.get_command_line, spawn.get_preparation_data = usual, usual_data
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -193,6 +199,20 @@ def require_guard() -> None:
             "script: put what it "
             'does below `if __name__ == "__main__":`.'
         )
+
+
+def has_guard() -> bool:
+    """Whether this program can be read by another process without being carried out: it has an
+    `if __name__ == "__main__":`, or is no file."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if not script or not Path(script).is_file():
+        return True
+    try:
+        lines = ast.parse(Path(script).read_text(errors="replace")).body
+    except (SyntaxError, ValueError):  # a program in another form, such as an archive
+        return False
+    tests = [ast.unparse(line.test) for line in lines if isinstance(line, ast.If)]
+    return any("__name__" in test and "__main__" in test for test in tests)
 
 
 def refuse_in_child() -> None:

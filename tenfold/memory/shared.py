@@ -17,12 +17,13 @@ order of stores, like `memory.ring`.
 """
 
 import fcntl
+import math
 import mmap
 import os
 import platform
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Self
@@ -116,6 +117,38 @@ class SharedBuffer:
             self.close()
 
 
+class SharedArrays:
+    """The arrays of a schema, (shape, dtype) by name, in one buffer; each begins on a cache line of
+    its own, and with zeros."""
+
+    def __init__(self, schema: Mapping[str, tuple[tuple[int, ...], DTypeLike]], use: str) -> None:
+        self.schema = {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in schema.items()}
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in self.schema.values()]
+        self.buffer = SharedBuffer(sum(map(aligned, sizes)), use)
+        self._map()
+        for array in self.arrays.values():
+            array.fill(0)
+
+    def _map(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        offset = 0
+        for name, (shape, dtype) in self.schema.items():
+            self.arrays[name] = self.buffer.array(offset, shape, dtype)
+            offset += aligned(self.arrays[name].nbytes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"schema": self.schema, "buffer": self.buffer}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._map()
+
+    def close(self) -> None:
+        """Lets go of the memory, which lives on as long as one of the arrays does."""
+        self.arrays = {}
+        self.buffer.close()
+
+
 class SharedEvent:
     """A bell that one process rings and another waits for, asleep. What counts is told elsewhere;
     the bell only wakes."""
@@ -138,13 +171,16 @@ class SharedEvent:
     def give(self) -> None:
         os.eventfd_write(self.fd, 1)
 
+    def count(self) -> int:
+        """Empties it; how often it was rung."""
+        try:
+            return os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return 0
+
     def take(self) -> bool:
         """Empties it; whether it was rung."""
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            return False
-        return True
+        return self.count() > 0
 
     def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Sleeps until `ready()`, which whoever gives this bell made true before; False after

@@ -86,6 +86,7 @@ AGENTS: dict[str, dict[str, Any]] = {
 def playing(**given: Any) -> Iterator[Any]:
     SHOWN.clear()
     settings = {"env": "running/Journal-v0", "num_envs": 2, "steps": 10_000, "eval_every": 0}
+    settings["env_threads"] = 1  # else one more environment is tried for a moment, and writes too
     learner = make_learner(Run.of(settings | {"normalize_obs": True} | given))
     try:
         yield learner

@@ -35,6 +35,10 @@ THREADS = (
     "--env Hopper-v5 --env-threads 2 --agent.net.hidden 16,16 --agent.batch-size 8 --agent.capacity 2k "
     "--num-envs 4 --log-every 100 --eval-every 200 --eval-episodes 2 --checkpoint-every 100"
 )
+SPLIT = (
+    "--env-threads 2 --num-envs 4 --agent.net.hidden 16 --log-every 100 --eval-every 500 --eval-episodes 2 "
+    "--checkpoint-every 248 --patience 600"
+)
 GONE = 5.0  # seconds until nothing of a run may be there, nor of a Ray that it started
 
 
@@ -85,6 +89,18 @@ KINDS = {
     "sac": Kind(f"sac {CONTINUOUS}", 1500, 500),
     "td3": Kind(f"td3 {CONTINUOUS}", 1500, 500),
     "mujoco": Kind(f"sac {THREADS}", 600, 200),
+    "split dqn": Kind(
+        f"dqn {SPLIT} --env CartPole-v1 --agent.batch-size 8 --agent.capacity 2k",
+        4000,
+        500,
+        "stepper",
+    ),
+    "split ppo": Kind(
+        f"ppo {SPLIT} --env Acrobot-v1 --agent.horizon 31 --agent.minibatches 2",
+        2480,
+        500,
+        "stepper",
+    ),
     "recurrent": Kind(f"{PPO} --agent.net.memory lstm(8)", 2048, 512),
     "sweep": Kind(
         f"{DQN} --search agent.lr=log(1e-4,1e-2) --pruner none --confirm 1",

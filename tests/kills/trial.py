@@ -252,8 +252,8 @@ class Trial:
             code = -9 if number == signal.SIGKILL else 128 + number
             finished = [0, -int(number)] if self.draw.moment == "report" else []
             return [code, *finished], []
-        if self.draw.process == "actor" and number != signal.SIGKILL:
-            return [0], []  # which leaves signals to the learner
+        if self.draw.process in ("actor", "stepper") and number != signal.SIGKILL:
+            return [0], []  # which leave signals to the learner
         words = (
             ["killed by SIGKILL"]
             if number == signal.SIGKILL
