@@ -1,5 +1,5 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out,
-processes that start at once, and the slowest files."""
+processes that start at once, files that nobody waits for, and the slowest files."""
 
 import fcntl
 import gc
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+import unsynced  # noqa: F401
 from kernels import forget_stale_kernels
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

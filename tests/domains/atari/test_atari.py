@@ -248,8 +248,8 @@ def test_a_run_goes_on_exactly_wherever_its_lanes_were_seeded(
 ) -> None:
     monkeypatch.setattr(lanes, "GAMES", 2)
     monkeypatch.setattr(lanes, "STEPS", 150)
-    taken = actions(510, 3)
-    envs, other = (make_environments(name, 3, 3) for _ in range(2))
+    taken = actions(510, 2)
+    envs, other = (make_environments(name, 2, 3) for _ in range(2))
     for start, stop, after in ((0, 380, 30), (410, 450, 60)):  # a game and a seed end in the second
         for chosen in taken[start:stop]:
             envs.step(chosen)
