@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tenfold.core.protocols import Callback as Callback
     from tenfold.core.protocols import EnvSpec as EnvSpec
     from tenfold.core.registry import Domain as Domain
-    from tenfold.domains.public import *  # noqa: F403
+    from tenfold.domains import *  # noqa: F403
     from tenfold.envs import register_domain as register_domain
     from tenfold.envs.functions import Functions as Functions
     from tenfold.envs.functions import register_task as register_task

@@ -1,5 +1,5 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out,
-processes that start at once, and the slowest files."""
+processes that start at once, files that nobody waits for, and the slowest files."""
 
 import fcntl
 import gc
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+import unsynced  # noqa: F401
 from kernels import forget_stale_kernels
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -85,9 +86,11 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or
-# only their own
+# only their own. Of the rest those that take ten seconds and more come first, so that none is left
+# to a single worker at the end.
 ORDER = (
     "core/test_pairs",
+    "domains/atari",
     "domains/durotaxis/test_durotaxis_arguments",
     "integrations/",
     "engines/test_compiled",
@@ -97,6 +100,13 @@ ORDER = (
     "domains/durotaxis",
     "algorithms/test_graph",
     "core/test_graph",
+    "faults/test_processes",
+    "device/test_cudagraph",
+    "device/test_resident_group",
+    "docs/test_extending",
+    "training/test_sweep",
+    "algorithms/test_nested_masks",
+    "domains/mujoco",
 )
 
 

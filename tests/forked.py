@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import unpainted  # noqa: F401
+import unsynced  # noqa: F401
 
 from tenfold.__main__ import main
 from tenfold.core.random import Purpose, draw_bits, key

@@ -1,8 +1,9 @@
 """Kernels that Numba compiles are compiled once for all tests: what is on the disk is taken, unless
 a source is newer, and what one process compiles the others wait for.
 
-`python tests/kernels.py` compiles those of all pairs and of rounds in a row, which are nearly all
-there are, and needs no extra of the package for it.
+`python tests/kernels.py` compiles those of rounds in a row, which most tests need, and then of all
+pairs, which are nearly all there are; it needs no extra of the package for it. The tests of pairs
+begin with the last one, so that both compile until they meet and neither waits for the other.
 """
 
 import ast
@@ -119,5 +120,5 @@ if __name__ == "__main__":
     # garbage among them and all that is imported
     gc.freeze()
     gc.set_threshold(100_000)
-    compile_all()
     compile_rounds()
+    compile_all()

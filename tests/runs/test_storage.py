@@ -1,5 +1,6 @@
 """Tensor files are whole or refused."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from tenfold.core.errors import CheckpointError
-from tenfold.runs.storage import read_arrays, write_arrays
+from tenfold.runs.storage import read_arrays, replace_file, write_arrays
 
 ARRAYS = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -30,6 +31,27 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             and found[name].shape == array.shape
             and np.array_equal(found[name], array)
         )
+
+
+def test_a_file_is_whole_on_the_disk_before_it_takes_the_place_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, moments, replace = tmp_path / "x", [], os.replace
+    path.write_bytes(b"before")
+
+    def sync(descriptor: int) -> None:
+        written = Path(os.readlink(f"/proc/self/fd/{descriptor}")).read_bytes()
+        moments.append(("sync", written, path.read_bytes()))
+
+    def rename(source: Path, target: Path) -> None:
+        moments.append(("replace", source.read_bytes(), target.read_bytes()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", rename)
+    replace_file(path, b"after")
+    assert moments == [("sync", b"after", b"before"), ("replace", b"after", b"before")]
+    assert path.read_bytes() == b"after" and list(tmp_path.iterdir()) == [path]
 
 
 @settings(max_examples=150, deadline=None)
