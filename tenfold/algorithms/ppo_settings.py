@@ -15,7 +15,7 @@ from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
 from tenfold.core.registry import deferred
-from tenfold.engines.choose import engine_table
+from tenfold.engines.choose import engine_table, tensor_table
 
 if TYPE_CHECKING:
     from tenfold.algorithms.ppo import PPOAgent
@@ -203,9 +203,14 @@ class PolicyOptimisation(AlgorithmSpec):
         cudagraph="tenfold.algorithms.ppo_gpu:CudaGraphPPO",
         resident="tenfold.algorithms.ppo_gpu:ResidentPPO",
     )
+    tensor_engines = tensor_table(
+        plain="tenfold.algorithms.ppo_tensors:TensorPPO",
+        cudagraph="tenfold.algorithms.ppo_tensors:CudaGraphTensorPPO",
+    )
     reads_masks = True
     on_policy = True
     make_learner = deferred("tenfold.algorithms.ppo_learner:PPOLearner")
+    make_tensor_learner = deferred("tenfold.algorithms.ppo_tensors:TensorPPOLearner")
     exported = deferred("tenfold.algorithms.ppo_policy:TracedPolicy")
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":

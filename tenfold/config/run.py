@@ -21,7 +21,7 @@ from tenfold.config.schema import (
 )
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import algorithm, algorithms
-from tenfold.core.user_envs import is_object, name_of
+from tenfold.core.user_envs import is_object, is_single, name_of
 
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
 USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it
@@ -69,7 +69,8 @@ class Run(Config):
 
     env: str = agent_default("env", "CartPole-v1")
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)";
-    "my_module:MyEnv-v0" imports my_module first. From Python also a function that makes an
+    "my_module:MyEnv-v0" imports my_module first; "my_module:make(num_envs=4096)" calls a function
+    that makes environments of tensors (ppo, sac, td3). From Python also a function that makes an
     environment, or one environment as an object"""
     agent: AgentConfig = field(default_factory=lambda: AgentConfig.kind(AgentConfig.usual)())
     """the agent's settings"""
@@ -236,7 +237,7 @@ class Run(Config):
             f"agent {self.agent.name}"
             if self.agent.needs_several_envs
             else f"num_envs = {self.num_envs}"
-            if self.num_envs > 1
+            if self.num_envs > 1 and is_single(self.env)
             else f"actors = {self.actors}"
             if self.actors > 1
             else ""

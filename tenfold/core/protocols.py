@@ -156,6 +156,8 @@ class Description:
     memory_text: str
     where: str = ""  # of actors
     inexact: str = ""  # why neither another run with this seed nor a resume would be the same
+    inexact_resume: str = ""  # why a resume would not be the same
+    notes: tuple[str, ...] = ()  # what a person should know before the first step
 
     @property
     def name(self) -> str:
@@ -268,12 +270,16 @@ class AlgorithmSpec:
     normalises = False
     on_policy = False  # rows of all actors make one row of a rollout
     engines: Mapping[str, Any] = {}  # by name, the preferred first (`engines.choose.EngineEntry`)
+    tensor_engines: Mapping[str, Any] = {}  # those where environments are tensors
 
     def make_agent(self, run: "Run", spec: EnvSpec) -> Any:
         """Raises UserError with one sentence where the spec does not fit."""
         raise NotImplementedError
 
     def make_learner(self, run: "Run") -> Learner:
+        raise NotImplementedError
+
+    def make_tensor_learner(self, run: "Run") -> Learner:
         raise NotImplementedError
 
     def untrained(self, run: "Run") -> Any:

@@ -204,22 +204,14 @@ class RecordedOptimiser(EagerOptimiser):
         adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
 
 
-class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
-    """As the plain engine, for agents with a policy and critics: their own `update`, recorded.
-    Where the policy learns rarer than the critics, a graph for each place in that turn."""
+class ActorCriticTurns:
+    """Mixin: list it before `CudaGraphCapture`. What is recorded of agents with a policy and
+    critics; where the policy learns rarer than these, a graph for each place in that turn."""
 
-    def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
-        self.turn = 0  # updates since the policy last learned
-        super().__init__(agent, replay, envs)
-        self.recorder = RecordedOptimiser(agent, self.learning.online)
-        reals, lanes = agent.actions.reals, len(envs.obs)
-        shapes: Shapes = {
-            "rows": (envs.obs.shape, envs.obs.dtype),
-            "uniform": ((lanes, int(not reals)), np.float64),
-            "normal": ((lanes, reals), np.float32),
-        }
-        self.acting = StagingBuffer(agent.device, shapes, depth=1)
-        self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
+    agent: Any
+    side_stream: Any
+    wait_side_streams: Any
+    turn = 0  # updates since the policy last learned
 
     def unchecked_agent(self) -> Any:
         """The agent on the same buffers, its critics one product a layer, what the critics are
@@ -234,6 +226,25 @@ class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
     def update_scalars(self, number: int) -> dict[str, float]:
         return {"policy_before": number // self.agent.delay - 1}
 
+    def update_name(self) -> Any:
+        return "update" if self.agent.delay == 1 else ("update", self.turn)
+
+
+class CudaGraphActorCritic(ActorCriticTurns, CudaGraphOffPolicy, OffPolicyEngine):
+    """As the plain engine, for agents with a policy and critics: their own `update`, recorded."""
+
+    def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
+        super().__init__(agent, replay, envs)
+        self.recorder = RecordedOptimiser(agent, self.learning.online)
+        reals, lanes = agent.actions.reals, len(envs.obs)
+        shapes: Shapes = {
+            "rows": (envs.obs.shape, envs.obs.dtype),
+            "uniform": ((lanes, int(not reals)), np.float64),
+            "normal": ((lanes, reals), np.float32),
+        }
+        self.acting = StagingBuffer(agent.device, shapes, depth=1)
+        self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
+
     def draw(self, count: int, step: int) -> None:
         self.turn = self.agent.updates % self.agent.delay
         super().draw(count, step)
@@ -246,9 +257,6 @@ class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
             self.turn = turn
             self.capture_updates()
         self.capture_all("act", self.acting, self.acting_work)
-
-    def update_name(self) -> Any:
-        return "update" if self.agent.delay == 1 else ("update", self.turn)
 
     def update_work(self, k: int) -> None:
         sent, (obs, next_obs) = self.sent.on_device[k], self.observations(k)
