@@ -70,7 +70,7 @@ class TensorPhase:
     # acting and storing
 
     @torch.no_grad()
-    def explore(self, rounds: int) -> torch.Tensor:
+    def act(self, rounds: int) -> torch.Tensor:
         """Actions for the environments; `rounds` addresses their draws."""
         self.round_number.fill_(rounds)
         self.perform("act", self.acting_work)
@@ -102,13 +102,13 @@ class TensorPhase:
         self.final_value.copy_(self.agent.online.values(obs, self.no_state))
 
     @torch.no_grad()
-    def store(self, step: TensorStep) -> None:
+    def add_step(self, step: TensorStep) -> None:
         """The step of the current row, and the values of last observations where they are given:
         which episodes ended is not asked, so that nobody waits."""
-        self.rollout.add(step, self.values(step.final_obs))
+        self.rollout.add(step, self.value_of(step.final_obs))
         self.begin(step.obs)
 
-    def values(self, obs: torch.Tensor | None) -> torch.Tensor | None:
+    def value_of(self, obs: torch.Tensor | None) -> torch.Tensor | None:
         if obs is None:
             return None
         self.final_obs.copy_(obs)
@@ -118,7 +118,7 @@ class TensorPhase:
     @torch.no_grad()
     def finish(self) -> None:
         """Advantages of a full rollout."""
-        last_value = self.values(self.obs)
+        last_value = self.value_of(self.obs)
         assert last_value is not None
         self.rollout.finish(last_value)
 
@@ -185,11 +185,11 @@ class TensorPPOLearner(TensorLearner):
         clock, first = self.clock, self.step
         clock.start()
         for _ in range(self.memory.horizon):
-            action = self.engine.explore(self.rounds)
+            action = self.engine.act(self.rounds)
             clock.lap("act")
             step = self.envs.step(action)
             clock.lap("env")
-            self.engine.store(step)
+            self.engine.add_step(step)
             self.episodes.add(step)
             clock.lap("store")
             self.rounds += 1

@@ -133,15 +133,16 @@ def fitting_engine(
     """Name and class of the engine that was asked for, or of the first that fits; and the reasons.
     `obstacles`: what keeps engines from it that were tried."""
     whose = f"{run.agent.name}'s" + (" for environments of tensors" if table else "")
-    table, requested = table or algorithm(run.agent.name).engines, run.engine != "auto"
-    if requested and run.engine not in table:
-        names = ", ".join(table)
+    requested = run.engine != "auto"
+    entries: Mapping[str, EngineEntry] = table or algorithm(run.agent.name).engines
+    if requested and run.engine not in entries:
+        names = ", ".join(entries)
         raise ConfigError(
             "engine", f"= {run.engine} is none of {whose}: there are {names} and auto."
         )
     reasons = ["as asked"] if requested else []
-    for name in [run.engine] if requested else table:
-        entry = table[name]
+    for name in [run.engine] if requested else entries:
+        entry = entries[name]
         if entry.device not in ("", agent.device.type):
             if requested:
                 raise ConfigError(

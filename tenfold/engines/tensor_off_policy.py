@@ -12,8 +12,8 @@ from tenfold.config.options import value_at
 from tenfold.core.random import Purpose, normal_torch, uniform_torch
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
-from tenfold.engines.cudagraph import CudaGraphCapture, Work, at_once
 from tenfold.engines.cudagraph import MOST as MOST_UPDATES
+from tenfold.engines.cudagraph import CudaGraphCapture, Work, at_once
 from tenfold.engines.cudagraph_off_policy import ActorCriticTurns, RecordedOptimiser
 from tenfold.engines.plain import BaseEngine, EagerOptimiser
 from tenfold.envs.tensor_actions import ActionForm

@@ -41,8 +41,8 @@ class TensorEpisodes:
             self.incomplete += step.truncated.sum()
         else:
             bad_obs |= ended & ~step.final_obs.isfinite().all(1)
-        self.bad[0] |= ~step.reward.isfinite()
-        self.bad[1] |= bad_obs
+        self.bad[0] |= bad_obs  # first: actions that follow from it may spoil rewards
+        self.bad[1] |= ~step.reward.isfinite()
         self.count += 1
 
     def read(self, step: int) -> tuple[list[Episode], int]:
@@ -53,7 +53,7 @@ class TensorEpisodes:
         if bad.any():
             what, world = np.argwhere(bad)[0].tolist()
             raise EnvironmentFault(
-                f"{self.name}, world {world}: the {('reward', 'observation')[what]} is not finite "
+                f"{self.name}, world {world}: the {('observation', 'reward')[what]} is not finite "
                 f"(between steps {step:,} and {step + self.count * bad.shape[1]:,} of the run); "
                 "mend the environment, or clip what it returns."
             )

@@ -123,10 +123,10 @@ class TensorWorlds:
         """An action of all worlds that the space allows."""
         space, lead = self.action_space, (self.num_envs,)
         if isinstance(space, gym.spaces.Box):
-            idle = np.clip(np.zeros(space.shape), space.low, space.high).astype(space.dtype)
+            idle = np.clip(np.zeros_like(space.low), space.low, space.high)
         else:
             start = getattr(space, "start", 0)
-            idle = np.asarray(start if space.shape == () else np.zeros(space.shape) + start, int)
+            idle = np.asarray(np.zeros(space.shape or ()) + start, np.int64)
         return torch.from_numpy(np.broadcast_to(idle, (*lead, *idle.shape)).copy()).to(self.device)
 
     # what it does
