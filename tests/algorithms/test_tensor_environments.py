@@ -36,8 +36,9 @@ REPLAYED = {"batch_size": 8, "learning_starts": 12, "every": 6, "capacity": 600,
 def nothing_open(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(drifting.__file__).rpartition("/")[0])
     yield
-    assert not TRAINING
-    IDLE.clear()
+    left = list(TRAINING)
+    TRAINING.clear(), IDLE.clear()
+    assert not left
 
 
 def run_of(agent: dict[str, Any], kind: str = "given", actions: str = "box", **more: Any) -> Any:
