@@ -86,6 +86,7 @@ class TensorLearner(BareLearner):
         """Begins all episodes."""
         seed = bits(key(self.run.seed, Purpose.EPISODE), np.array([self.begun]))
         self.engine.begin(self.envs.reset(int(seed[0]) >> (64 - SEED_BITS)))
+        self.engine.store_norm()
         self.begun += 1
         self.resets = self.envs.resets
         self.episodes.begin()

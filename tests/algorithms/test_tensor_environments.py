@@ -200,14 +200,25 @@ def test_returns_of_several_steps_end_where_the_ring_does() -> None:
 # graphs
 
 
+def learner_by(kind: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A learner whose engine is that of a GPU: on the CPU what it would record is done anew."""
+
+    def chosen(run: Any, *parts: Any, table: Any) -> Any:
+        engine = kind(*parts)
+        engine.prepare(run)
+        return engine, "cudagraph, uncaptured"
+
+    monkeypatch.setattr("tenfold.algorithms.tensor_learner.choose_engine", chosen)
+    return make_learner(run)
+
+
 @pytest.mark.parametrize("more", [{}, {"normalize_obs": True, "target_kl": 0.02, "minibatches": 5}])
-def test_what_a_graph_records_of_ppo_is_the_plain_engine(more: Any) -> None:
-    learners = [TensorPPOLearner(run_of(PPO_SETTINGS | more)) for _ in range(2)]
-    recorded = learners[1]
-    recorded.engine = CudaGraphTensorPPO(recorded.agent, recorded.memory, recorded.envs)
-    recorded.engine.warm_up()
-    recorded.begun = 0
-    recorded.begin()
+def test_what_a_graph_records_of_ppo_is_the_plain_engine(
+    more: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(PPO_SETTINGS | more)
+    plain, recorded = TensorPPOLearner(run), learner_by(CudaGraphTensorPPO, run, monkeypatch)
+    learners = [plain, recorded]
     for phase in (1, 2, 3):
         [rounds(one, phase * 72) for one in learners]
         equal(recorded.memory.target, learners[0].memory.target, 1e-4)
@@ -224,14 +235,13 @@ def test_what_a_graph_records_of_ppo_is_the_plain_engine(more: Any) -> None:
         ("td3", {"n_step": 3}),
     ],
 )
-def test_what_a_graph_records_of_updates_is_the_plain_engine(name: str, more: Any) -> None:
+def test_what_a_graph_records_of_updates_is_the_plain_engine(
+    name: str, more: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = run_of({"name": name, **REPLAYED, **more})
-    learners = [TensorOffPolicyLearner(run) for _ in range(2)]
-    recorded = learners[1]
-    recorded.engine = CudaGraphTensorActorCritic(recorded.agent, recorded.memory, recorded.envs)
-    recorded.engine.warm_up()
-    recorded.begun = 0
-    recorded.begin()
+    plain = TensorOffPolicyLearner(run)
+    recorded = learner_by(CudaGraphTensorActorCritic, run, monkeypatch)
+    learners = [plain, recorded]
     [rounds(one, 60) for one in learners]
     assert recorded.agent.updates == learners[0].agent.updates > 5
     equal(recorded.agent.online.flat, learners[0].agent.online.flat, 1e-4)
