@@ -21,17 +21,19 @@ class Drifting:
 
     gives_final = True
 
-    def __init__(self, num_envs: int = 6, actions: str = "box", limit: int = 5) -> None:
+    def __init__(
+        self, num_envs: int = 6, actions: str = "box", limit: int = 5, device: str = "cpu"
+    ) -> None:
         self.num_envs, self.limit = num_envs, limit
         self.single_action_space: Any = SPACES[actions]
         self.single_observation_space: Any = Box(-np.inf, np.inf, (3,))
-        self.world = torch.arange(num_envs, dtype=torch.float32)
+        self.world = torch.arange(num_envs, dtype=torch.float32, device=device)
         self.closed = self.seed = 0
 
     def reset(self, seed: int | None = None) -> Any:
         self.seed = seed
-        self.episode = torch.zeros(self.num_envs)
-        self.age = torch.zeros(self.num_envs)
+        self.episode = torch.zeros_like(self.world)
+        self.age = torch.zeros_like(self.world)
         self.state = self.fresh()
         return self.observed(self.state)
 
@@ -114,8 +116,8 @@ class Grouped(Drifting):
 class FourValues(Drifting):
     """As rsl_rl's: number of actions instead of spaces, no reset, time limits among the extras."""
 
-    def __init__(self, num_envs: int, actions: str, limit: int) -> None:
-        super().__init__(num_envs, actions, limit)
+    def __init__(self, num_envs: int, actions: str, *arguments: Any) -> None:
+        super().__init__(num_envs, actions, *arguments)
         if actions == "free":
             self.num_actions, self.single_action_space = 2, None
         del self.single_observation_space
@@ -159,10 +161,11 @@ KINDS: dict[str, Any] = {
 }
 
 
-def make(num_envs: int = 6, kind: str = "given", actions: str = "box", limit: int = 5) -> Any:
-    return KINDS[kind](num_envs, actions, limit)
-
-
-def only(kind: str = "given", actions: str = "box") -> Any:
-    """One in a process: evaluations borrow it."""
-    return KINDS[kind](6, actions, 5)
+def make(
+    num_envs: int = 6,
+    kind: str = "given",
+    actions: str = "box",
+    limit: int = 5,
+    device: str = "cpu",
+) -> Any:
+    return KINDS[kind](num_envs, actions, limit, device)
