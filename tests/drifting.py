@@ -151,6 +151,15 @@ class OtherArrays(Drifting):
         return *values, {"final_obs": last.numpy().copy()}
 
 
+class Endless(Drifting):
+    """Episodes that never end."""
+
+    def step(self, action: torch.Tensor) -> tuple[Any, ...]:
+        reward, terminated, _, last = self.advance(action * 0)
+        no = torch.zeros_like(terminated)
+        return self.observed(self.state), reward, no, no, last
+
+
 KINDS: dict[str, Any] = {
     "given": Drifting,
     "missing": Unfinished,
@@ -158,6 +167,7 @@ KINDS: dict[str, Any] = {
     "groups": Grouped,
     "four": FourValues,
     "arrays": OtherArrays,
+    "endless": Endless,
 }
 
 
@@ -169,3 +179,8 @@ def make(
     device: str = "cpu",
 ) -> Any:
     return KINDS[kind](num_envs, actions, limit, device)
+
+
+def many() -> Any:
+    """As many worlds as it wants: one simulator in a process."""
+    return Drifting(30)

@@ -178,16 +178,15 @@ class PPO(AgentConfig):
 
     def check_run(self, run: "Run") -> None:
         super().check_run(run)
-        if self.horizon * run.num_envs * run.actors < (self.minibatches or 1):
+        if self.horizon * run.lanes < (self.minibatches or 1):
             raise ConfigError(
                 "agent.minibatches",
-                f"= {self.minibatches} is more than the {self.horizon} x "
-                f"{run.num_envs * run.actors} steps of a learning phase: raise agent.horizon "
-                "or num_envs.",
+                f"= {self.minibatches} is more than the {self.horizon} x {run.lanes} steps of a "
+                "learning phase: raise agent.horizon or num_envs.",
             )
 
     def first_update(self, run: "Run") -> tuple[int, str]:
-        steps = self.horizon * run.num_envs * run.actors
+        steps = self.horizon * run.lanes
         return steps, f"a rollout of agent.horizon = {self.horizon:,}"
 
 

@@ -150,6 +150,11 @@ class CudaGraphTensorPPO(TensorPhase, RecordedMinibatches, PlainPPO):
 
     phase_slots = 0  # nothing comes from the host
 
+    def capture(self) -> None:
+        super().capture()
+        self.recorded("act", self.acting_work)
+        self.recorded("value", self.value_work)
+
     def perform(self, name: str, work: Work) -> None:
         self.launch_alone(name, work)
 

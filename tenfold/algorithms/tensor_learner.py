@@ -63,6 +63,7 @@ class TensorLearner(BareLearner):
             kind = algorithm(run.agent.name)
             placed = replace(run, device=device.type)
             super().__init__(run, kind.make_agent(placed, self.envs.spec))
+            require_same_gpu(run, device, self.agent.device)
             self.rounds = self.begun = 0
             self.warned = False
             self.make_parts()
@@ -198,4 +199,14 @@ def require_device(run: Run, device: Any) -> None:
             "device",
             f"= {run.device}, and the tensors of {run.env} are on {device}: make it there, or set "
             f"device to {device.type}.",
+        )
+
+
+def require_same_gpu(run: Run, device: Any, networks: Any) -> None:
+    """Refuses tensors on another one of several GPUs than the networks."""
+    if device != networks:
+        raise ConfigError(
+            "device",
+            f"= {run.device} is {networks} here, and the tensors of {run.env} are on {device}: "
+            "make them there, or choose the GPU by CUDA_VISIBLE_DEVICES.",
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 from tenfold.config.agent_config import AgentConfig, AgentDefault, FieldSpec, field_specs
-from tenfold.config.notation import show, with_arguments
+from tenfold.config.notation import parse_call, show, with_arguments
 from tenfold.config.schema import (
     Config,
     Count,
@@ -169,6 +169,13 @@ class Run(Config):
     """how many of the latest checkpoints to keep (the best by evaluation is kept besides)"""
     log_every: Count = 1_000
     """environment steps between rows of training metrics"""
+
+    @property
+    def lanes(self) -> int:
+        """Environments of all actors, as the settings say; those of tensors may say it in their
+        name."""
+        in_name = str(parse_call(self.env, "env")[2].get("num_envs", ""))
+        return int(in_name) if in_name.isdigit() else self.num_envs * self.actors
 
     @property
     def steps_ahead(self) -> int:

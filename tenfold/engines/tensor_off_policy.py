@@ -146,7 +146,8 @@ class CudaGraphTensorActorCritic(ActorCriticTurns, CudaGraphCapture, TensorActor
         self.launch_alone(name, work)
 
     def capture(self) -> None:
-        """Records updates of a round, for every place in the policy's turn."""
+        """Records acting, and updates of a round for every place in the policy's turn."""
+        self.recorded("act", self.acting_work)
         settings, lanes = self.agent.config, len(self.obs)
         for turn in range(self.agent.delay):
             self.turn = turn

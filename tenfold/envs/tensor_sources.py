@@ -5,16 +5,15 @@ A function that takes `num_envs` makes others for evaluations, of fewer worlds. 
 one of them in a process: evaluations then play in training's own, whose episodes they end.
 """
 
+import sys
 from collections.abc import Callable
-from contextlib import suppress
-from functools import reduce
-from importlib import import_module
 from inspect import Parameter
 from typing import Any
 
 import gymnasium as gym
 
-from tenfold.core.errors import ConfigError, EnvironmentFault, told_of
+from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.registry import NOBODYS, domain_of
 from tenfold.core.registry import OWN as DOTTED
 from tenfold.core.user_envs import (
     bare,
@@ -39,18 +38,16 @@ IDLE: dict[tuple[str, int], TensorWorlds] = {}
 def named_function(name: str) -> Callable[..., Any] | None:
     """What `my_module:make` means, unless Gymnasium knows an environment by that name."""
     ident = split_name(name)[0] if ":" in name else ""
-    if not DOTTED.fullmatch(ident):
+    # which imports the module
+    if not DOTTED.fullmatch(ident) or domain_of(name) is not NOBODYS:
         return None
     module, _, inside = ident.partition(":")
-    home: Any = None
-    with told_of(f"{ident}: importing {module}"), suppress(ModuleNotFoundError):
-        home = import_module(module)
-    if home is None or inside in gym.registry:
+    if module not in sys.modules or inside in gym.registry:
         return None
-    with suppress(AttributeError):
-        function = reduce(getattr, inside.split("."), home)
-        return function if callable(function) else None
-    return None
+    function: Any = sys.modules[module]
+    for part in inside.split("."):
+        function = getattr(function, part, None)
+    return function if callable(function) else None
 
 
 def is_tensors(name: str) -> bool:

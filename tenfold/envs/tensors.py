@@ -114,6 +114,10 @@ class TensorWorlds:
             )
 
     @property
+    def worlds(self) -> int:
+        return self.num_envs
+
+    @property
     def time_limit(self) -> int | None:
         """Steps after which an episode ends by itself, where it says so."""
         limit = self.attribute(*LIMITS)

@@ -376,7 +376,7 @@ def test_what_does_not_fit_is_said_before_a_run_begins(env: Any, sentence: str) 
         ({"agent": {**PPO_SETTINGS, "net": {"memory": "gru(8)"}}}, "agent.net.memory = gru"),
         ({"agent": {**PPO_SETTINGS, "baseline": "counterfactual"}}, "agent.baseline = counterfactual"),
         ({"agent": {"name": "sac", "replay": "prioritized"}}, "agent.replay = prioritized is not for"),
-        ({"agent": {"name": "sac", "capacity": 300, "n_step": 60}, "num_envs": 1, "env": "drifting:make(num_envs=30)"}, "too few for agent.n_step = 60"),
+        ({"agent": {"name": "sac", "capacity": 300, "n_step": 60}, "num_envs": 1, "env": "drifting:many"}, "too few for agent.n_step = 60"),
         ({"engine": "fused"}, "engine = fused is none of ppo's for environments of tensors: there are cudagraph, plain and auto"),
         ({"env": "drifting:make(num_envs=6)", "num_envs": 4}, "num_envs = 4 is not what .* has, 6 worlds: leave it out"),
         ({"env": "drifting:KINDS.get"}, "drifting:KINDS.get cannot be made"),

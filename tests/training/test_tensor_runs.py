@@ -160,22 +160,27 @@ def test_a_function_without_num_envs_is_called_once(tmp_path: Path) -> None:
         ten.train(run_of("ppo", env=lambda num_envs: same), tmp_path / "same", quiet=True)
 
 
-class Endless(drifting.Drifting):
-    """Episodes that never end."""
-
-    def step(self, action: torch.Tensor) -> tuple[Any, ...]:
-        reward, terminated, _, last = self.advance(action * 0)
-        no = torch.zeros_like(terminated)
-        return self.observed(self.state), reward, no, no, last
-
-
 def test_an_evaluation_cut_by_its_limit_says_how_many_it_played(tmp_path: Path) -> None:
     """A world that was cut cannot begin anew by itself: its lane plays no other episode."""
-    env = Endless()
+    env = drifting.Endless()
     run = run_of("ppo", env=env, num_envs=1, episode_limit=7)
     result = ten.train(run, tmp_path / "run", quiet=True)
     score = ten.evaluate(result, episodes=20, env=env)
     assert (score.lengths, score.cut) == ([7] * 6, 6)
+
+
+def test_the_number_of_worlds_in_a_name_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For minibatches, and for whether an episode has had time to end: those of 6,000 steps are 30
+    of each world."""
+    agent = AGENTS["ppo"] | {"minibatches": 50, "epochs": 1}
+    env = "drifting:make(num_envs=200,kind=endless)"
+    run = run_of("ppo", env=env, num_envs=1, agent=agent, steps=6_000, eval_every=0)
+    assert run.lanes == 200
+    ten.train(run, tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "200 worlds of tensors" in said and "has ended in" not in said
 
 
 def test_the_command_line(here: Any, tmp_path: Path) -> None:
