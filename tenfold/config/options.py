@@ -275,7 +275,8 @@ class OffPolicyConfig:
             raise ConfigError(
                 "num_envs",
                 f"= {run.lanes // run.actors} leaves {rows} rows of replay for each environment, "
-                f"too few for agent.n_step = {self.n_step}: raise agent.capacity or lower num_envs.",
+                f"too few for agent.n_step = {self.n_step}: raise agent.capacity or lower "
+                "num_envs.",
             )
 
     @property
