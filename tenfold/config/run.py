@@ -175,7 +175,7 @@ class Run(Config):
         """Environments of all actors, as the settings say; those of tensors may say it in their
         name."""
         in_name = str(parse_call(self.env, "env")[2].get("num_envs", ""))
-        return int(in_name) if in_name.isdigit() else self.num_envs * self.actors
+        return max(int(in_name), 1) if in_name.isdigit() else self.num_envs * self.actors
 
     @property
     def steps_ahead(self) -> int:

@@ -88,9 +88,10 @@ def is_batched(name: str) -> bool:
         return False
     if name not in batched:
         env = registered[name]
-        if callable(env) and "num_envs" not in parameters(env):
+        sized = callable(env) and "num_envs" in parameters(env)
+        if callable(env) and not sized:
             env = spare[name] = make(env, {})
-        batched[name] = callable(env) or has_worlds(env)
+        batched[name] = sized or has_worlds(env)
     return batched[name]
 
 
