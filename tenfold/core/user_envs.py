@@ -101,6 +101,11 @@ def has_worlds(env: Any) -> bool:
     return hasattr(env, "num_envs") or hasattr(getattr(env, "unwrapped", None), "num_envs")
 
 
+def handed_over(name: str) -> Any:
+    """The object or function of this name; None where there is none."""
+    return registered.get(bare(name))
+
+
 def take(name: str, **more: Any) -> Any:
     """An environment by this name: the object itself, or a new one that the function makes."""
     name = bare(name)

@@ -17,12 +17,13 @@ from tenfold.core.registry import NOBODYS, domain_of
 from tenfold.core.registry import OWN as DOTTED
 from tenfold.core.user_envs import (
     bare,
+    handed_over,
     has_worlds,
     is_batched,
+    is_known,
     is_object,
     is_single,
     parameters,
-    registered,
     take,
 )
 from tenfold.envs.arguments import split_name
@@ -52,7 +53,7 @@ def named_function(name: str) -> Callable[..., Any] | None:
 
 def is_tensors(name: str) -> bool:
     """Whether environments of this name are tensors."""
-    if bare(name) in registered:
+    if is_known(name):
         with make_errors(name, bare(name)):
             return is_batched(name)
     return named_function(name) is not None
@@ -76,7 +77,7 @@ def most_lanes(name: str, usual: int) -> int:
 
 def source_of(name: str) -> Any:
     """The function that makes them, or the only ones."""
-    return registered.get(bare(name)) or named_function(name)
+    return handed_over(name) or named_function(name)
 
 
 def known_arguments(name: str) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def make_worlds(name: str, **more: Any) -> TensorWorlds:
     ident, arguments = split_name(name)
     source, training = source_of(name), TRAINING.get(name)
     with make_errors(name, ident):
-        if bare(name) in registered:
+        if is_known(name):
             env = take(name, **more)
         else:
             known = known_arguments(name)
