@@ -77,7 +77,7 @@ def most_lanes(name: str, usual: int) -> int:
 
 def source_of(name: str) -> Any:
     """The function that makes them, or the only ones."""
-    return handed_over(name) or named_function(name)
+    return handed_over(name) if is_known(name) else named_function(name)
 
 
 def known_arguments(name: str) -> dict[str, Any]:
