@@ -27,7 +27,7 @@ from tenfold.core.system import set_threads
 from tenfold.core.user_envs import bare, bind, is_known
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import make_environments
-from tenfold.memory.shared import SharedArrays, SharedEvent
+from tenfold.memory.shared import SharedLanes, SharedEvent
 
 EPISODES = "ended_"  # before the names of what is told of episodes that ended
 POSITION = ("episode", "length", "ret")  # of the current episodes
@@ -59,7 +59,7 @@ class LaneJob:
 class LaneMemory:
     """What the processes share: `step` wakes this worker, `done` the one that waits for all."""
 
-    shared: SharedArrays
+    shared: SharedLanes
     step: SharedEvent
     done: SharedEvent
 
@@ -84,7 +84,7 @@ def world_lanes(array: np.ndarray, agents: int) -> np.ndarray:
 
 
 def shared_actions(
-    shared: SharedArrays, lanes: int, shape: tuple[int, ...], dtype: str
+    shared: SharedLanes, lanes: int, shape: tuple[int, ...], dtype: str
 ) -> np.ndarray:
     """The actions of all lanes, in the form in which they are taken."""
     size = lanes * int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -114,7 +114,7 @@ def play_sample(
 class LaneWorker:
     """Some worlds, `here` among all that are shared."""
 
-    def __init__(self, index: int, envs: Environments, shared: SharedArrays, here: slice) -> None:
+    def __init__(self, index: int, envs: Environments, shared: SharedLanes, here: slice) -> None:
         self.index, self.envs, self.shared = index, envs, shared
         self.here, arrays = here, shared.arrays
         schema = episode_fields(envs.worlds, envs.num_envs)

@@ -45,7 +45,7 @@ def environments_by_cost(
     except OneProcess as reason:
         envs = make_environments(name, num_envs, seed, policy, first)
         if envs.one_by_one:
-            envs.form = with_words(envs, f"stepped one after another in this process: {reason}")
+            envs.form = with_sentence(envs, f"stepped one after another in this process: {reason}")
         return envs
 
 
@@ -72,13 +72,13 @@ def split_where_it_pays(run: Run, job: LaneJob) -> Environments:
         raise OneProcess(
             f"{workers} at once were {gain:.1f} times as fast, so other work has the cores"
         )
-    envs.form = with_words(sample, f"stepped by {workers} processes: {reason}")
+    envs.form = with_sentence(sample, f"stepped by {workers} processes: {reason}")
     return envs
 
 
-def with_words(envs: Environments, words: str) -> str:
+def with_sentence(envs: Environments, sentence: str) -> str:
     """What an adapter says of its form, and this."""
-    return f"{envs.form}; {words}" if envs.form else f"environments {words}"
+    return f"{envs.form}; {sentence}" if envs.form else f"environments {sentence}"
 
 
 def function_to_send(name: str) -> Any:

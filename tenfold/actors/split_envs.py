@@ -46,7 +46,7 @@ from tenfold.core.errors import (
 from tenfold.core.processes import has_guard
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.adapter import Environments
-from tenfold.memory.shared import SharedArrays, SharedEvent
+from tenfold.memory.shared import SharedLanes, SharedEvent
 
 DAY = 86_400.0  # seconds that one wait lasts at most
 # what is known of all environments from one of them
@@ -77,7 +77,7 @@ class SplitEnvironments(Environments):
         self.sample_spec, self.limit = sample.spec, sample.time_limit
         self.job, self.patience = job, job.patience
         numbers = policy_actions(sample.action_space, sample.name).numbers
-        self.shared = SharedArrays(lane_schema(sample, job.worlds, 8 * numbers), "environments")
+        self.shared = SharedLanes(lane_schema(sample, job.worlds, 8 * numbers), "environments")
         arrays = self.shared.arrays
         for name in (*STEP_FIELDS, *POSITION):
             setattr(self, name, arrays[name])

@@ -219,9 +219,9 @@ class PlainPPO(BaseEngine):
         names = (*LEARNED_FROM, *(("boundary",) if rollout.hidden_size else ()))
         names += ("mask",) if rollout.mask.shape[-1] else ()
         self.rows: Tensors = {
-            name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1) for name in names
+            name: torch.as_tensor(getattr(rollout, name)).flatten(0, 1) for name in names
         }
-        self.start_states = torch.from_numpy(rollout.start_states).flatten(0, 1)
+        self.start_states = torch.as_tensor(rollout.start_states).flatten(0, 1)
         self.extra_rows: Tensors = {}  # computed once a phase, by the policy that acted
         self.staging = Staging(agent.device)
         count, size = rollout.minibatches, rollout.order.size

@@ -15,7 +15,7 @@ from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
 from tenfold.core.registry import deferred
-from tenfold.engines.choose import engine_table
+from tenfold.engines.choose import engine_table, tensor_table
 
 if TYPE_CHECKING:
     from tenfold.algorithms.ppo import PPOAgent
@@ -178,16 +178,15 @@ class PPO(AgentConfig):
 
     def check_run(self, run: "Run") -> None:
         super().check_run(run)
-        if self.horizon * run.num_envs * run.actors < (self.minibatches or 1):
+        if self.horizon * run.lanes < (self.minibatches or 1):
             raise ConfigError(
                 "agent.minibatches",
-                f"= {self.minibatches} is more than the {self.horizon} x "
-                f"{run.num_envs * run.actors} steps of a learning phase: raise agent.horizon "
-                "or num_envs.",
+                f"= {self.minibatches} is more than the {self.horizon} x {run.lanes} steps of a "
+                "learning phase: raise agent.horizon or num_envs.",
             )
 
     def first_update(self, run: "Run") -> tuple[int, str]:
-        steps = self.horizon * run.num_envs * run.actors
+        steps = self.horizon * run.lanes
         return steps, f"a rollout of agent.horizon = {self.horizon:,}"
 
 
@@ -203,9 +202,14 @@ class PolicyOptimisation(AlgorithmSpec):
         cudagraph="tenfold.algorithms.ppo_gpu:CudaGraphPPO",
         resident="tenfold.algorithms.ppo_gpu:ResidentPPO",
     )
+    tensor_engines = tensor_table(
+        plain="tenfold.algorithms.ppo_tensors:TensorPPO",
+        cudagraph="tenfold.algorithms.ppo_tensors:CudaGraphTensorPPO",
+    )
     reads_masks = True
     on_policy = True
     make_learner = deferred("tenfold.algorithms.ppo_learner:PPOLearner")
+    make_tensor_learner = deferred("tenfold.algorithms.ppo_tensors:TensorPPOLearner")
     exported = deferred("tenfold.algorithms.ppo_policy:TracedPolicy")
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":

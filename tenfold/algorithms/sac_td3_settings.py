@@ -12,8 +12,8 @@ from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import ActorCriticConfig, Schedule
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError
-from tenfold.core.registry import import_by_name
-from tenfold.engines.choose import engine_table
+from tenfold.core.registry import deferred, import_by_name
+from tenfold.engines.choose import engine_table, tensor_table
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
@@ -68,6 +68,12 @@ class TD3(ActorCriticConfig, AgentConfig):
 
 class ActorCriticAlgorithm(OffPolicyAlgorithm):
     """sac and td3: a policy and critics."""
+
+    tensor_engines = tensor_table(
+        plain="tenfold.engines.tensor_off_policy:TensorActorCritic",
+        cudagraph="tenfold.engines.tensor_off_policy:CudaGraphTensorActorCritic",
+    )
+    make_tensor_learner = deferred("tenfold.algorithms.off_policy_tensors:TensorOffPolicyLearner")
 
     def __init__(self, config: Any, agent: str, fused: str, discrete: bool = False) -> None:
         """`agent` and `fused`, its fused engine, are written as module:Class. `discrete`: whether

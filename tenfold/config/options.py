@@ -270,12 +270,17 @@ class OffPolicyConfig:
 
     def check_run(self: Any, run: "Run") -> None:
         super().check_run(run)  # pyright: ignore[reportAttributeAccessIssue]  # AgentConfig's
-        rows = self.capacity // (run.num_envs * run.actors)
+        if run.overlap and (run.actors > 1 or run.where in ("processes", "ray")):
+            raise ConfigError(
+                "overlap", "= true is for one actor in the learner's process: others have ahead."
+            )
+        rows = self.capacity // run.lanes
         if rows < self.n_step + self.frames + 1:
             raise ConfigError(
                 "num_envs",
-                f"= {run.num_envs} leaves {rows} rows of replay for each environment, too few for "
-                f"agent.n_step = {self.n_step}: raise agent.capacity or lower num_envs.",
+                f"= {run.lanes // run.actors} leaves {rows} rows of replay for each environment, "
+                f"too few for agent.n_step = {self.n_step}: raise agent.capacity or lower "
+                "num_envs.",
             )
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 from tenfold.config.agent_config import AgentConfig, AgentDefault, FieldSpec, field_specs
-from tenfold.config.notation import show, with_arguments
+from tenfold.config.notation import parse_call, show, with_arguments
 from tenfold.config.schema import (
     Config,
     Count,
@@ -21,7 +21,7 @@ from tenfold.config.schema import (
 )
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import algorithm, algorithms
-from tenfold.core.user_envs import is_object, name_of
+from tenfold.core.user_envs import is_object, is_single, name_of
 
 AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
 USUAL_EPISODES = 10  # of an evaluation, where nothing is said of it
@@ -69,7 +69,8 @@ class Run(Config):
 
     env: str = agent_default("env", "CartPole-v1")
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)";
-    "my_module:MyEnv-v0" imports my_module first. From Python also a function that makes an
+    "my_module:MyEnv-v0" imports my_module first; "my_module:make(num_envs=4096)" calls a function
+    that makes environments of tensors (ppo, sac, td3). From Python also a function that makes an
     environment, or one environment as an object"""
     agent: AgentConfig = field(default_factory=lambda: AgentConfig.kind(AgentConfig.usual)())
     """the agent's settings"""
@@ -178,6 +179,13 @@ class Run(Config):
     """environment steps between rows of training metrics"""
 
     @property
+    def lanes(self) -> int:
+        """Environments of all actors, as the settings say; those of tensors may say it in their
+        name."""
+        in_name = str(parse_call(self.env, "env")[2].get("num_envs", ""))
+        return max(int(in_name), 1) if in_name.isdigit() else self.num_envs * self.actors
+
+    @property
     def steps_ahead(self) -> int:
         """`ahead`, or its default."""
         usual = {"processes": AHEAD, "ray": AHEAD_ON_RAY}.get(self.where, 0)
@@ -244,7 +252,7 @@ class Run(Config):
             f"agent {self.agent.name}"
             if self.agent.needs_several_envs
             else f"num_envs = {self.num_envs}"
-            if self.num_envs > 1
+            if self.num_envs > 1 and is_single(self.env)
             else f"actors = {self.actors}"
             if self.actors > 1
             else ""
@@ -258,12 +266,6 @@ class Run(Config):
         if self.overlap and not getattr(algorithm(self.agent.name), "overlaps", False):
             raise ConfigError(
                 "overlap", f"= true is for agents with a replay memory: {self.agent.name} has none."
-            )
-        if self.overlap and (self.actors > 1 or self.where in ("processes", "ray")):
-            raise ConfigError(
-                "overlap",
-                "= true is for one actor in the learner's process: several are ahead of it by "
-                "themselves (ahead).",
             )
         if self.eval_policy == "sampled" and not self.agent.can_sample:
             those = [name for name, kind in AgentConfig.kinds().items() if kind.can_sample]

@@ -156,6 +156,8 @@ class Description:
     memory_text: str
     where: str = ""  # of actors
     inexact: str = ""  # why neither another run with this seed nor a resume would be the same
+    inexact_resume: str = ""  # why a resume would not be
+    notes: tuple[str, ...] = ()  # to know before the first step
 
     @property
     def name(self) -> str:
@@ -214,8 +216,7 @@ class Evaluator(Protocol):
 
     # what evaluations take, for the first lines; "": not worth a word
     def cost(self, learner: Learner) -> str: ...
-    # None: stopped
-    def evaluate(
+    def evaluate(  # None: stopped
         self, learner: Learner, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None: ...
 
@@ -269,12 +270,16 @@ class AlgorithmSpec:
     on_policy = False  # rows of all actors make one row of a rollout
     overlaps = False  # updates may run while environments step
     engines: Mapping[str, Any] = {}  # by name, the preferred first (`engines.choose.EngineEntry`)
+    tensor_engines: Mapping[str, Any] = {}  # those where environments are tensors
 
     def make_agent(self, run: "Run", spec: EnvSpec) -> Any:
         """Raises UserError with one sentence where the spec does not fit."""
         raise NotImplementedError
 
     def make_learner(self, run: "Run") -> Learner:
+        raise NotImplementedError
+
+    def make_tensor_learner(self, run: "Run") -> Learner:
         raise NotImplementedError
 
     def untrained(self, run: "Run") -> Any:

@@ -157,7 +157,8 @@ def clock_face(seconds: float) -> str:
     """1:02:03, or 4:05 under an hour."""
     if not math.isfinite(seconds):
         return "?"
-    hours, rest = divmod(round(seconds), 3600)
+    # a run that played a little more than its steps has nothing left
+    hours, rest = divmod(round(max(seconds, 0)), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 

@@ -5,6 +5,8 @@ Such an environment goes by a name all the same, `own/…`: settings, folders an
 only. A function is called for each environment that is needed. An object is the only one of its
 kind, and stays the person's: it is never copied (copies of Box2D environments fail silently) and
 never closed; evaluations borrow it from training.
+
+What has `num_envs` is many worlds in one object, whose observations are tensors (`envs.tensors`).
 """
 
 from collections.abc import Callable
@@ -16,6 +18,9 @@ from tenfold.core.errors import ConfigError, EnvironmentFault
 OWN = "own/"
 registered: dict[str, Any] = {}  # name -> the object or function
 made: dict[str, WeakSet[Any]] = {}  # name -> what its function made
+batched: dict[str, bool] = {}  # name -> whether it is many worlds in one object
+# name -> what its function made to see what it makes; the next that is needed
+spare: dict[str, Any] = {}
 
 
 def name_of(env: Any) -> str:
@@ -35,12 +40,14 @@ def name_of(env: Any) -> str:
 
 def bind(name: str, env: Any) -> None:
     """From now on `name` means this object or function."""
-    if not callable(env) and not (hasattr(env, "reset") and hasattr(env, "step")):
+    if not callable(env) and not hasattr(env, "step"):
         raise ConfigError(
             "env",
             f"= {env!r:.60} is neither a name, an environment, nor a function that makes one.",
         )
     registered[name], made[name] = env, WeakSet()
+    batched.pop(name, None)
+    spare.pop(name, None)
 
 
 def bare(name: str) -> str:
@@ -63,9 +70,40 @@ def is_object(name: str) -> bool:
     return name in registered and not callable(registered[name])
 
 
+def is_single(name: str) -> bool:
+    """Whether there is only one world of this name."""
+    return is_object(name) and not is_batched(name)
+
+
 def is_known(name: str) -> bool:
     """Whether this process has what goes by this name."""
     return bare(name) in registered
+
+
+def is_batched(name: str) -> bool:
+    """Whether what goes by this name is many worlds in one object. A function that does not take
+    `num_envs` is called to see it."""
+    name = bare(name)
+    if name not in registered:
+        return False
+    if name not in batched:
+        env = registered[name]
+        sized = callable(env) and "num_envs" in parameters(env)
+        if callable(env) and not sized:
+            env = spare[name] = make(env, {})
+        batched[name] = sized or has_worlds(env)
+    return batched[name]
+
+
+def has_worlds(env: Any) -> bool:
+    """Whether it is many worlds in one object, by its attribute `num_envs`; Gymnasium's wrappers do
+    not pass it on."""
+    return hasattr(env, "num_envs") or hasattr(getattr(env, "unwrapped", None), "num_envs")
+
+
+def handed_over(name: str) -> Any:
+    """The object or function of this name; None where there is none."""
+    return registered.get(bare(name))
 
 
 def take(name: str, **more: Any) -> Any:
@@ -81,7 +119,9 @@ def take(name: str, **more: Any) -> Any:
             'env="my_module:Mine-v0".'
         )
     registered_env = registered[name]
-    return make(registered_env, more) if callable(registered_env) else registered_env
+    if not callable(registered_env):
+        return registered_env
+    return spare.pop(name) if name in spare and not more else make(registered_env, more)
 
 
 def require_named(name: str) -> None:
@@ -105,16 +145,17 @@ def refuse_twice(name: str, env: Any) -> None:
     made[name].add(env)
 
 
+def parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    """Those of a function, by name."""
+    from inspect import signature
+
+    return dict(signature(function).parameters)
+
+
 def make(function: Callable[..., Any], more: dict[str, Any]) -> Any:
     """`more` (a render mode, for a film) reaches functions that take it."""
-    from inspect import Parameter, signature
+    from inspect import Parameter
 
-    parameters = signature(function).parameters.values()
-    every = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
-    return function(
-        **{
-            key: value
-            for key, value in more.items()
-            if every or key in {p.name for p in parameters}
-        }
-    )
+    known = parameters(function)
+    every = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
+    return function(**{key: value for key, value in more.items() if every or key in known})

@@ -44,6 +44,14 @@ CUDAGRAPH = (
 )
 
 
+def tensor_table(plain: str, cudagraph: str) -> dict[str, EngineEntry]:
+    """The engines of an algorithm where environments are tensors."""
+    return {
+        "cudagraph": EngineEntry(cudagraph, CUDAGRAPH, device="cuda"),
+        "plain": EngineEntry(plain, "eager PyTorch autograd, any device: the reference"),
+    }
+
+
 def engine_table(
     plain: str,
     compiled: str,
@@ -71,12 +79,15 @@ def engine_table(
     return {name: entry for name, entry in usual.items() if entry.home}
 
 
-def choose_engine(run: "Run", agent: Any, *rest: Any) -> tuple[Any, str]:
+def choose_engine(
+    run: "Run", agent: Any, *rest: Any, table: Mapping[str, EngineEntry] | None = None
+) -> tuple[Any, str]:
     """The engine of a run, made of its agent and `rest`, and one sentence about the choice. One
-    that turns out not to fit when it is made leaves its place to the next."""
+    that turns out not to fit when it is made leaves its place to the next. `table`: of which, where
+    not of all that the algorithm has."""
     obstacles = dict(OBSTACLES)
     while True:
-        name, kind, reasons = fitting_engine(run, agent, obstacles)
+        name, kind, reasons = fitting_engine(run, agent, obstacles, table)
         refuse_idle_verify(run, name, reasons)
         engine = kind(agent, *rest)
         try:
@@ -114,19 +125,24 @@ def refuse_idle_verify(run: "Run", name: str, reasons: list[str]) -> None:
 
 
 def fitting_engine(
-    run: "Run", agent: Any, obstacles: Mapping[str, str] = NO_OBSTACLES
+    run: "Run",
+    agent: Any,
+    obstacles: Mapping[str, str] = NO_OBSTACLES,
+    table: Mapping[str, EngineEntry] | None = None,
 ) -> tuple[str, Any, list[str]]:
     """Name and class of the engine that was asked for, or of the first that fits; and the reasons.
     `obstacles`: what keeps engines from it that were tried."""
-    table, requested = algorithm(run.agent.name).engines, run.engine != "auto"
-    if requested and run.engine not in table:
-        names = ", ".join(table)
+    whose = f"{run.agent.name}'s" + (" for environments of tensors" if table else "")
+    requested = run.engine != "auto"
+    entries: Mapping[str, EngineEntry] = table or algorithm(run.agent.name).engines
+    if requested and run.engine not in entries:
+        names = ", ".join(entries)
         raise ConfigError(
-            "engine", f"= {run.engine} is none of {run.agent.name}'s: there are {names} and auto."
+            "engine", f"= {run.engine} is none of {whose}: there are {names} and auto."
         )
     reasons = ["as asked"] if requested else []
-    for name in [run.engine] if requested else table:
-        entry = table[name]
+    for name in [run.engine] if requested else entries:
+        entry = entries[name]
         if entry.device not in ("", agent.device.type):
             if requested:
                 raise ConfigError(

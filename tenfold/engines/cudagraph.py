@@ -114,15 +114,27 @@ class CudaGraphCapture:
     def graph(
         self, name: Any, staging: StagingBuffer, slot: int, work: Work, count: int
     ) -> CudaGraph:
-        key = name, count, slot
+        way = staging.ways[slot][count - 1]
+
+        def whole() -> None:
+            staging.upload(*way)
+            work()
+
+        return self.recorded((name, count, slot), whole)
+
+    def launch_alone(self, name: Any, work: Work) -> None:
+        """Work that nothing is sent for: one graph of this name, recorded when it is first
+        needed."""
+        self.recorded(name, work).launch()
+
+    def recorded(self, key: Any, work: Work) -> CudaGraph:
+        """The graph of this key."""
+
+        def whole() -> None:
+            with layers_for_gpu(self.precision):
+                work()
+
         if key not in self.graphs:
-            way = staging.ways[slot][count - 1]
-
-            def whole() -> None:
-                with layers_for_gpu(self.precision):
-                    staging.upload(*way)
-                    work()
-
             if self.agent.device.type == "cuda" and self.pool is None:
                 self.pool = torch.cuda.graph_pool_handle()
             with repeatable():

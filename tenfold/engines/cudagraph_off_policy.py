@@ -1,6 +1,7 @@
 """Updates from a replay memory as CUDA graphs: rows are drawn on the host by the plain engine's
 draws, their observations are found on the GPU, and up to eight updates are one launch."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,11 @@ import torch
 from tenfold.config.options import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, CudaGraphCapture, Work, at_once
+from tenfold.engines.plain import EagerOptimiser
 from tenfold.memory.replay import replay_bytes
 from tenfold.memory.staging import DeviceReplay, Shapes, StagingBuffer
+from tenfold.nets.policy import Stacked
+from tenfold.ops.adam import adam_recorded
 
 COLUMNS = ("action", "reward", "discount", "weight")  # of the rows that were drawn
 
@@ -177,3 +181,49 @@ class CudaGraphOffPolicy(CudaGraphCapture):
     def load_state(self, state: Any) -> None:
         super().load_state(state)  # type: ignore[misc]
         self.mirror.forget()
+
+
+class RecordedOptimiser(EagerOptimiser):
+    """Steps on numbers that were sent, which a CUDA graph reads anew each time."""
+
+    def __init__(self, agent: Any, network: Any) -> None:
+        """`network`: what `agent` learns, on the same buffers."""
+        super().__init__(agent)
+        self.network, self.tau = network, agent.config.tau
+
+    def begin_recorded(self, sent: dict[str, torch.Tensor], policy_due: bool) -> None:
+        self.sent, self.policy_due = sent, policy_due
+        self.agent.online.flat_grad.zero_()
+
+    def step(self, buffers: list[torch.Tensor], every: int) -> None:
+        flat, grad, mean, square = buffers
+        # a step counts itself, and another part of the networks takes the same number
+        before = self.sent["before" if every == 1 else "policy_before"].clone()
+        eps = self.agent.config.adam_eps
+        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
+
+
+class ActorCriticTurns:
+    """Mixin: list it before `CudaGraphCapture`. What is recorded of agents with a policy and
+    critics; where the policy learns rarer than these, a graph for each place in that turn."""
+
+    agent: Any
+    side_stream: Any
+    wait_side_streams: Any
+    turn = 0  # updates since the policy last learned
+
+    def unchecked_agent(self) -> Any:
+        """The agent on the same buffers, its critics one product a layer, what the critics are
+        compared with beside them."""
+        agent = copy.copy(self.agent)
+        agent.online, agent.target = (
+            Stacked(network, agent.config.net) for network in (agent.online, agent.target)
+        )
+        agent.side_stream, agent.wait_side_streams = self.side_stream, self.wait_side_streams
+        return agent
+
+    def update_scalars(self, number: int) -> dict[str, float]:
+        return {"policy_before": number // self.agent.delay - 1}
+
+    def update_name(self) -> Any:
+        return "update" if self.agent.delay == 1 else ("update", self.turn)

@@ -29,7 +29,7 @@ class EagerOptimiser:
     """Steps of Adam by autograd, in place, on the flat buffers of an agent that learns off-policy:
     what an agent's `update` is written against. `engines.compiled.TracedOptimiser` does the same
     with tensors in place of numbers, and new buffers in place of changed ones; `RecordedOptimiser`
-    of `algorithms.kernels.actor_critic_gpu` with numbers that a CUDA graph reads anew each time.
+    of `engines.cudagraph_off_policy` with numbers that a CUDA graph reads anew each time.
     `CudaGraphDQN` uses none of the three: its step is `CudaGraphCapture.finish_update`."""
 
     def __init__(self, agent: Any) -> None:

@@ -168,6 +168,10 @@ class Environments:
         """Writes the observations, and masks, of the current state."""
         raise NotImplementedError
 
+    def can_begin(self, w: int) -> bool:
+        """Whether world w can begin an episode when one of it was played, or cut."""
+        return True
+
     def close(self) -> None:
         """Nothing is held open, unless a subclass says so."""
 

@@ -202,11 +202,16 @@ def make_environments(
     # a run needs one of these at most
     from tenfold.envs.control_dynamics import KINDS
     from tenfold.envs.functions import FunctionEnvironments, task_of
+    from tenfold.envs.tensor_sources import is_tensors
 
     if name in KINDS:
         from tenfold.envs.control import ControlEnvironments
 
         return ControlEnvironments(name, num_envs, seed, first)
+    if is_tensors(name):
+        from tenfold.envs.host_tensors import HostTensors
+
+        return HostTensors(name, num_envs, seed, first)
     if not stepped_one_by_one(name):
         envs = domain_of(name).environments(name, num_envs, seed, policy, first)
         if envs is not None:

@@ -11,7 +11,7 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.protocols import Evaluated
 from tenfold.core.random import Purpose
 from tenfold.core.registry import algorithm
-from tenfold.core.user_envs import is_object
+from tenfold.core.user_envs import is_single
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import NO_BUDGET, EpisodeQueue, Score, StepBudget, Stopped, play
 from tenfold.runs.folder import RunFolder
@@ -157,7 +157,7 @@ class EpisodeEvaluator:
 @contextmanager
 def borrowed(learner: Any) -> Iterator[None]:
     """Restores an environment that exists only once to the state that training left it in."""
-    if not is_object(learner.run.env):
+    if not is_single(learner.run.env):
         yield
         return
     left = learner.envs.state()

@@ -16,10 +16,10 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import Agent, Policy
 from tenfold.core.random import Purpose, key
-from tenfold.core.user_envs import is_object
 from tenfold.envs.adapter import Environments, episode_seeds
-from tenfold.envs.making import is_multiagent, make_environments
+from tenfold.envs.making import make_environments
 from tenfold.envs.scalar import ScalarEnvironments
+from tenfold.envs.tensor_sources import most_lanes, steps_together
 from tenfold.memory.frames import FrameStack
 
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
@@ -197,11 +197,11 @@ def play(
     Stopped when it says yes. `watch` is shown the environments before every step and after the
     last; `more` goes to the environment's constructor.
     """
-    queue = EpisodeQueue(episodes, budget, most=1 if is_object(env_name) else LANES)
+    queue = EpisodeQueue(episodes, budget, most=most_lanes(env_name, LANES))
     seeds = episode_seeds(seed, purpose, episodes)
     with closing(
         make_environments(env_name, queue.lanes, seeds[0], agent.reads_masks)
-        if is_multiagent(env_name)
+        if steps_together(env_name)
         else ChosenEpisodes(env_name, queue.lanes, seeds, agent.reads_masks, **more)
     ) as envs:
         refuse_unread(envs.spec, "this agent", agent.reads_masks)
@@ -256,7 +256,9 @@ def play_on(
                 envs.cut(w)
                 queue.cut += 1
             number[w] = episodes  # it is none of those that run
-            number[w], step[w] = queue.following(int((number < episodes).sum())), 0
+            if envs.can_begin(w):
+                number[w] = queue.following(int((number < episodes).sum()))
+            step[w] = 0
             returns[w::worlds] = 0.0
             if not envs.autoreset:
                 envs.play(w, int(number[w]))

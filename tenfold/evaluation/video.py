@@ -10,7 +10,7 @@ import numpy as np
 from tenfold.core.errors import UserError
 from tenfold.core.protocols import Agent, Policy
 from tenfold.envs.adapter import Environments
-from tenfold.envs.making import is_multiagent
+from tenfold.envs.tensor_sources import steps_together
 from tenfold.evaluation.player import play
 from tenfold.runs.storage import for_writing, writing
 
@@ -54,7 +54,7 @@ def pictures(
         frames.append(frame_of(envs))
         rates.append(envs.frame_rate)
 
-    more: dict[str, Any] = {} if is_multiagent(env_name) else {"render_mode": "rgb_array"}
+    more: dict[str, Any] = {} if steps_together(env_name) else {"render_mode": "rgb_array"}
     play(env_name, agent, policy, 1, seed, limit=limit, watch=watch, **more)
     return frames, rates[0]
 

@@ -117,7 +117,7 @@ class SharedBuffer:
             self.close()
 
 
-class SharedArrays:
+class SharedLanes:
     """The arrays of a schema, (shape, dtype) by name, in one buffer; each begins on a cache line of
     its own, and with zeros."""
 

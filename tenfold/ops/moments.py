@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from tenfold.core.errors import CheckpointError, ObservationError
 from tenfold.core.kernels import kernel
@@ -272,6 +273,57 @@ class RunningNorm:
                 )
         self.count[:], self.mean[:], self.m2[:] = state["count"], state["mean"], state["m2"]
         norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
+
+
+def tensor_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for count, mean, m2, rows in moment_examples(rng, dtype):
+        numbers = np.array(count, np.float64), mean, m2
+        yield (*(torch.from_numpy(number) for number in numbers), torch.from_numpy(rows))
+
+
+def update_on_tensors(count, mean, m2, rows):
+    return norm_update_reference(*(tensor.numpy().copy() for tensor in (count, mean, m2, rows)))
+
+
+@pair(update_on_tensors, tensor_examples, rtol=1e-10, atol=1e-10, dtypes=("float32", "float64"))
+def merge_rows(
+    count: torch.Tensor, mean: torch.Tensor, m2: torch.Tensor, rows: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Takes rows [B, D] into the moments, in place, on any device and without waiting for it."""
+    rows, size = rows.double(), len(rows)
+    row_mean = rows.mean(0)
+    total, delta = count + size, row_mean - mean
+    m2.add_((rows - row_mean).square().sum(0)).addcmul_(delta.square(), count * size / total)
+    mean.addcmul_(delta, size / total)
+    count.copy_(total)
+    return count, mean, m2
+
+
+class TensorNorm:
+    """A `RunningNorm` on a device, for rows that are there; `store` brings it up to date."""
+
+    def __init__(self, norm: RunningNorm, device: torch.device) -> None:
+        self.norm = norm
+        self.count = torch.zeros(1, dtype=torch.float64, device=device)
+        self.moments = torch.zeros(norm.moments.shape, dtype=torch.float64, device=device)
+        self.mean, self.m2, self.inv_std = self.moments
+        self.load()
+
+    def load(self) -> None:
+        self.count.copy_(torch.from_numpy(self.norm.count))
+        self.moments.copy_(torch.from_numpy(self.norm.moments))
+
+    def store(self) -> None:
+        self.norm.count[:] = self.count.cpu().numpy()
+        self.norm.moments[:] = self.moments.cpu().numpy()
+
+    def update(self, rows: torch.Tensor) -> None:
+        merge_rows(self.count, self.mean, self.m2, rows)
+        self.inv_std.copy_((self.m2 / self.count + self.norm.epsilon).rsqrt())
+
+    def normalise(self, rows: torch.Tensor) -> torch.Tensor:
+        away = (rows.double() - self.mean) * self.inv_std
+        return away.clamp(-self.norm.clip, self.norm.clip).float()
 
 
 def check_out(out: np.ndarray, size: int, rows: int | None = None) -> None:

@@ -205,6 +205,7 @@ RUN: Schema = {
             "failed?": TEXT,
             "shares?": {...: NUMBER},
             "changed?": {...: PAIR},
+            "notes?": [TEXT],
         }
     ],
 }

@@ -172,6 +172,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             session.get("verify", ""),
             f"failed: {session['failed']}" if "failed" in session else "",
             changes_in_words(session.get("changed", {})),
+            *session.get("notes", []),
         )
         lines[f"from step {session['from_step']:,}"] = "; ".join(filter(None, how))
     return lines

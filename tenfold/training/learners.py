@@ -20,11 +20,12 @@ from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, 
 from tenfold.core.masks import refuse_unread
 from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
-from tenfold.core.registry import OBSTACLES, algorithm
+from tenfold.core.registry import OBSTACLES, algorithm, algorithms
 from tenfold.core.system import require_memory, set_threads
 from tenfold.core.threads import set_team_limit
 from tenfold.core.user_envs import lend
 from tenfold.envs.making import spec_of
+from tenfold.envs.tensor_sources import is_tensors
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, nested_state
@@ -33,7 +34,17 @@ from tenfold.runs.storage import Arrays
 
 
 def make_learner(run: Run) -> Learner:
-    return algorithm(run.agent.name).make_learner(run)
+    kind = algorithm(run.agent.name)
+    if not is_tensors(run.env):
+        return kind.make_learner(run)
+    if not kind.tensor_engines:
+        able = [name for name, one in algorithms().items() if one.tensor_engines]
+        raise ConfigError(
+            "agent",
+            f"= {run.agent.name} is not for environments of tensors, such as {run.env}: train "
+            f"{', '.join(able)}.",
+        )
+    return kind.make_tensor_learner(run)
 
 
 def agent_of(run: Run) -> Any:

@@ -284,7 +284,8 @@ class Recorder:
     def notice_endless(self) -> None:
         """Prints a notice where no episode of an environment without a time limit ends."""
         run = self.run
-        played = self.step // (run.num_envs * run.actors)
+        envs = getattr(self.learner, "envs", None)
+        played = self.step // getattr(envs, "worlds", run.num_envs * run.actors)
         if played < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
             return
         if not episode_end(self.learner):

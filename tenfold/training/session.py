@@ -227,7 +227,10 @@ class Session:
                 "exactly the same."
             )
         elif not learner.exact_resume:
-            display.say(f"Note: {run.env} is not deterministic: a resume will not be exact.")
+            why = about.inexact_resume or f"{run.env} is not deterministic"
+            display.say(f"Note: {why}: a resume will not be exact.")
+        for note_line in about.notes:
+            display.say(f"Note: {note_line}.")
 
     def describe(self, note: dict[str, Any]) -> dict[str, Any]:
         """Appends this session to the record in run.json."""
@@ -239,6 +242,7 @@ class Session:
             "where": about.where,
             "exact_resume": self.learner.exact_resume,
         }
+        session |= {"notes": list(about.notes)} if about.notes else {}
         session |= {"changed": note["changed"]} if note.get("changed") else {}
         self.folder.about.setdefault("sessions", []).append(session)
         return session

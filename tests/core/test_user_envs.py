@@ -16,6 +16,7 @@ from tenfold.core import user_envs as lent
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.processes import require_guard
 from tenfold.envs.making import make_env
+from tenfold.envs.tensor_sources import is_tensors
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +102,25 @@ def test_what_cannot_work_is_refused_with_a_sentence(named: tuple[Any, list[floa
         ConfigError, match="env is not needed here: the run's environment has a name, CartPole-v1"
     ):
         ten.load(named[0].path, env=pole)
+
+
+def test_a_function_is_called_as_often_as_environments_are_needed() -> None:
+    """To see whether it makes many worlds in one object it is called once, and what it made then is
+    the next that is needed. An environment may be callable itself."""
+    made = []
+
+    class Callable(gym.Wrapper[Any, Any, Any, Any]):
+        def __call__(self) -> None: ...
+
+    def pole() -> gym.Env:
+        made.append(Callable(gym.make("CartPole-v1")))
+        return made[-1]
+
+    name = ten.Run(env=pole).env  # type: ignore[arg-type]
+    assert not is_tensors(name) and not is_tensors(name) and len(made) == 1
+    assert make_env(name) is made[0] and make_env(name) is made[1] and len(made) == 2
+    sized = ten.Run(env=lambda num_envs: 1 / 0).env  # type: ignore[arg-type]
+    assert is_tensors(sized)  # by its parameter: it is not called for that
 
 
 def test_a_film_asks_a_function_for_pictures_where_it_takes_a_render_mode() -> None:

@@ -107,7 +107,7 @@ for word in sys.argv[1:]:
     tiles = launches.TileUpdates(agent, table, sent, form)
     tiles.launch = compiled
     for due in (True, False):
-        tiles.update(tiles.given[0], due)
+        tiles.update(tiles.updates[0], due)
     assert len(done) == 7 + 3  # the first three once more where the policy does not learn
     print(word)
 """

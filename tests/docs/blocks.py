@@ -124,7 +124,7 @@ def python_of(page: str, word: str) -> str:
 
 def furnish(folder: Path) -> None:
     """The files that the pages speak of."""
-    for name in ("reinforce", "ddpg", "docking", "extending", "orchard"):
+    for name in ("reinforce", "ddpg", "docking", "extending", "orchard", "cart_swingup"):
         shutil.copy(ROOT / "examples" / f"{name}.py", folder)
     (folder / "my_module.py").write_text(MODULE)
     (folder / "my_ground.py").write_text(python_of("durotaxis.md", "valley"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import tenfold as ten
 from tenfold.domains.dynamics.recording import read_recording
@@ -62,6 +63,51 @@ def test_own_environment_learns_to_go_right(
     said = capsys.readouterr().out
     assert "actions by cell: [1, 1, 1, 1, 1, 1, 1, 1, 1]" in said
     assert "in a batch: [1 1 1 1 1 1 1 1 1]" in said
+
+
+@pytest.fixture
+def swing_up(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("cart_swingup")
+
+
+def test_the_cart_swings_by_its_equations_and_begins_anew(swing_up) -> None:
+    """The pole stays upright by itself and falls from beside it; the track ends an episode, and the
+    limit cuts it at an observation that is given."""
+    worlds = swing_up.make(num_envs=3)
+    worlds.reset(seed=1)
+    worlds.state = torch.tensor([[0.0, 0.0, 2.99], [0, 0, 9.0], [0, 0.1, 0], [0, 0, 0]])
+    worlds.age[1] = swing_up.LIMIT - 1
+    obs, reward, terminated, truncated, last = worlds.step(torch.zeros(3, 1))
+    assert terminated.tolist() == [False, False, True]
+    assert truncated.tolist() == [False, True, False]
+    assert obs[0].tolist() == [0, 0, 1, 0, 0] and reward[0] == 1
+    assert last[1, 3] > 0.1 > 0 and last[2, 0] > swing_up.TRACK  # it falls; it left the track
+    assert torch.equal(last[0], obs[0]) and not torch.equal(last[1], obs[1])
+    again = swing_up.make(num_envs=3)
+    assert torch.equal(worlds.reset(seed=4), again.reset(seed=4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "settings", "least"),
+    [
+        ({"name": "ppo", "horizon": 64}, {"num_envs": 64, "steps": 150_000}, 110),
+        (
+            {"name": "sac", "every": 8, "lr": 1e-3, "learning_starts": 1000, "net": {"hidden": [64, 64]}},
+            {"num_envs": 16, "steps": 40_000},
+            80,
+        ),
+    ],
+)  # fmt: skip
+def test_the_cart_learns_to_swing_up_its_pole(
+    agent: dict, settings: dict, least: float, swing_up, tmp_path: Path
+) -> None:
+    """A random policy returns 15."""
+    for seed in range(3):
+        run = ten.Run.of({"env": "cart_swingup:make", "agent": agent, "seed": seed, **settings})
+        result = ten.train(run, tmp_path / f"{seed}", quiet=True)
+        assert ten.evaluate(result, episodes=20).mean_return > least
 
 
 def test_own_gridworld_is_played_drawn_and_measured(

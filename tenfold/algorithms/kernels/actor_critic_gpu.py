@@ -1,7 +1,6 @@
 """sac and td3 on a GPU: CUDA graphs whose updates are a few launches of tiles where two hidden
 layers are alike and wide, and else the agent's own update, recorded."""
 
-import copy
 from functools import cached_property
 from typing import Any
 
@@ -9,11 +8,13 @@ import numpy as np
 import torch
 
 from tenfold.engines.cudagraph import Work
-from tenfold.engines.cudagraph_off_policy import CudaGraphOffPolicy
-from tenfold.engines.plain import EagerOptimiser, OffPolicyEngine
+from tenfold.engines.cudagraph_off_policy import (
+    ActorCriticTurns,
+    CudaGraphOffPolicy,
+    RecordedOptimiser,
+)
+from tenfold.engines.plain import OffPolicyEngine
 from tenfold.memory.staging import Shapes, StagingBuffer
-from tenfold.nets.policy import Stacked
-from tenfold.ops.adam import adam_recorded
 
 # what was held to the plain engine on a GPU
 WIDEST, MOST_INPUTS, MOST_ACTIONS = 256, 128, 32
@@ -45,34 +46,12 @@ def why_not_wide(agent: Any, batch: int) -> str:
     return ""
 
 
-class RecordedOptimiser(EagerOptimiser):
-    """Steps on numbers that were sent, which a CUDA graph reads anew each time."""
-
-    def __init__(self, agent: Any, network: Any) -> None:
-        """`network`: what `agent` learns, on the same buffers."""
-        super().__init__(agent)
-        self.network, self.tau = network, agent.config.tau
-
-    def begin_recorded(self, sent: dict[str, torch.Tensor], policy_due: bool) -> None:
-        self.sent, self.policy_due = sent, policy_due
-        self.agent.online.flat_grad.zero_()
-
-    def step(self, buffers: list[torch.Tensor], every: int) -> None:
-        flat, grad, mean, square = buffers
-        # a step counts itself, and another part of the networks takes the same number
-        before = self.sent["before" if every == 1 else "policy_before"].clone()
-        eps = self.agent.config.adam_eps
-        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
-
-
-class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
+class CudaGraphActorCritic(ActorCriticTurns, CudaGraphOffPolicy, OffPolicyEngine):
     """As the plain engine, for agents with a policy and critics: their own `update`, recorded.
-    Where the policy learns rarer than the critics, a graph for each place in that turn. Where the
-    networks are wide, normal numbers are drawn on the GPU, and updates are launches of tiles until
-    a number becomes too large for them."""
+    Where the networks are wide, normal numbers are drawn on the GPU, and updates are launches of
+    tiles until a number becomes too large for them."""
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
-        self.turn = 0  # updates since the policy last learned
         self.large, self.notices = False, list[str]()
         self.batch = replay.batch.reward.shape[-1]
         super().__init__(agent, replay, envs)
@@ -106,16 +85,6 @@ class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
         elif self.by_kernels:
             self.description += f", not in tiles: {why_not_wide(self.agent, self.batch)}"
 
-    def unchecked_agent(self) -> Any:
-        """The agent on the same buffers, its critics one product a layer, what the critics are
-        compared with beside them."""
-        agent = copy.copy(self.agent)
-        agent.online, agent.target = (
-            Stacked(network, agent.config.net) for network in (agent.online, agent.target)
-        )
-        agent.side_stream, agent.wait_side_streams = self.side_stream, self.wait_side_streams
-        return agent
-
     # what goes to the GPU
 
     def update_draws(self) -> dict[str, Any]:
@@ -123,9 +92,6 @@ class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
 
     def shapes(self) -> Shapes:
         return super().shapes() | ({"number": ((), np.int64)} if self.in_tiles else {})
-
-    def update_scalars(self, number: int) -> dict[str, float]:
-        return {"policy_before": number // self.agent.delay - 1}
 
     def draw(self, count: int, step: int) -> None:
         self.turn = self.agent.updates % self.agent.delay
@@ -156,8 +122,7 @@ class CudaGraphActorCritic(CudaGraphOffPolicy, OffPolicyEngine):
         self.capture_all("act", self.acting, self.acting_work)
 
     def update_name(self) -> Any:
-        name = "update" if self.agent.delay == 1 else ("update", self.turn)
-        return (name, "large") if self.large else name
+        return (super().update_name(), "large") if self.large else super().update_name()
 
     def make_updates_work(self, count: int) -> Work:
         if not self.in_tiles:

@@ -78,7 +78,7 @@ class TileUpdates:
         self.metrics = torch.zeros(count, TOLD.value, device=device)
         self.errors = torch.zeros(b, device=device)
         self.buffers = make_buffers(agent, table, S, C)
-        self.given = [self.given_to(k) for k in range(count)]
+        self.updates = [self.given_to(k) for k in range(count)]
 
     def given_to(self, k: int) -> Sent:
         sent = self.sent.on_device[k]
@@ -121,7 +121,7 @@ class TileUpdates:
             a.grad[: S.actor[6]].zero_()
         write_forms(a.online, a.target, a.forms, S)
         for k in range(count):
-            self.update(self.given[k], (turn + k + 1) % delay == 0)
+            self.update(self.updates[k], (turn + k + 1) % delay == 0)
         tally_kernel[(1,)](
             sums,
             self.squares,
