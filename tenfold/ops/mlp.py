@@ -244,7 +244,7 @@ def of_some_inputs(out, rows, into, first, weight, by_y, by_x):
         nothing = on_stack(1, np.float32)
         nothing[0] = np.float32(0)
         a, b, c = at(weight, first), at(by_y, 0), at(by_x, 0)
-        by_tiles(inputs, rows, out, a, NEXT, into, b, c, nothing, SAME, NO_FLOOR)
+        by_tiles(inputs, rows, out, a, NEXT, into, b, rows, c, rows, nothing, SAME, NO_FLOOR)
         return
     for i in range(inputs):
         for b in range(rows):
