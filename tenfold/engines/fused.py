@@ -17,10 +17,13 @@ import numpy as np
 from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
+from tenfold.core.threads import UPDATES, team_threads
+from tenfold.core.work import team_of
 from tenfold.memory.replay_gather import gather_columns, gather_masks
 from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
+from tenfold.ops.split_mlp import BLOCK, are_wide, pieces_of
 
 # the settings that kernels read, by the names of the configs' fields, and what is derived from
 # them, as kinds of numbers; what an algorithm does not have is 0, and None (no limit) is infinite
@@ -145,6 +148,13 @@ def step_arrays(envs: Any) -> dict[str, np.ndarray]:
 
 def keys_of(agent: Any, *purposes: Purpose) -> np.ndarray:
     return np.array([agent.keys[purpose] for purpose in purposes])
+
+
+def team_for_updates(rows: int, *networks: Any) -> np.ndarray:
+    """The team that shares updates of networks of these sizes by so many items; of no threads where
+    they are not wide."""
+    pieces = len(networks) * pieces_of(rows, BLOCK)
+    return team_of(team_threads(pieces, UPDATES) if are_wide(rows, *networks) else 0)
 
 
 def zeros(*shape: int) -> np.ndarray:

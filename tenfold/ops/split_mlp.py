@@ -13,6 +13,7 @@ does all, one network after another.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,19 +46,18 @@ from tenfold.ops.products import (
 )
 from tenfold.ops.tiles import LANES, at, on_stack
 
-BLOCK = 32  # items that go through all layers together, or half of them and more
-# columns of a rectangle of weights, or half of them and more; its rows
-PANEL, CHUNK = 32, 128
+# items that go through all layers together; columns and rows of a rectangle of weights: whole tiles
+BLOCK, PANEL, CHUNK = 32, 32, 126
 # multiplications of a layer for a batch from which pieces are worth that threads wait for others
-WIDE_LAYER = 1 << 20
+WIDE_LAYER = 1 << 21
 
 
-def is_wide(sizes: Any, rows: int) -> bool:
-    """Whether a network is worth being split for so many items."""
-    sizes = np.asarray(sizes)
-    largest = int((sizes[:-1] * sizes[1:]).max()) * rows
+def are_wide(rows: int, *networks: Any) -> bool:
+    """Whether networks of these sizes are worth being split for so many items."""
+    layers = [layer for sizes in networks for layer in pairwise(np.asarray(sizes).tolist())]
+    largest, widest = max(into * out for into, out in layers), max(max(layer) for layer in layers)
     by_vectors = bool({"fma", "neon"} & FEATURES)  # else BLAS is faster
-    return by_vectors and rows >= BLOCK and largest >= WIDE_LAYER and int(sizes.max()) <= LISTED
+    return by_vectors and rows >= BLOCK and rows * largest >= WIDE_LAYER and widest <= LISTED
 
 
 def scratch_size(sizes: Any, rows: int) -> int:
@@ -76,9 +76,16 @@ def scratch_total(sizes, rows):
 
 
 @kernel
-def pieces_of(size, most):
-    """How many pieces of at most so many there are."""
-    return (size + most - 1) // most
+def pieces_of(size, piece):
+    """How many pieces there are: of so many, the last of what is left with them."""
+    return max(1, size // piece)
+
+
+@kernel
+def bounds_of(index, pieces, size, piece):
+    """(the beginning of a piece, its size)."""
+    first = index * piece
+    return first, size - first if index == pieces - 1 else piece
 
 
 @kernel
@@ -103,8 +110,8 @@ def forward_block(index, blocks, flat, sizes, activation, x, layers):
     """A block of items through all layers of a network."""
     network, block, rows = index // blocks, index % blocks, x.shape[1]
     used, offset, last = network * parameter_total(sizes), network * layers.shape[1], sizes.size - 2
-    first = rows * block // blocks
-    count, below = rows * (block + 1) // blocks - first, at(x, first)
+    first, count = bounds_of(block, blocks, rows, BLOCK)
+    below = at(x, first)
     for i in range(last + 1):
         into, out = sizes[i], sizes[i + 1]
         weight, bias, above = at(flat, used), at(flat, used + out * into), at(layers, offset + first)
@@ -172,8 +179,8 @@ def backward_block(index, blocks, flat, sizes, activation, x, layers, delta, tur
     """Derivatives of a block of items, and the inputs of every layer transposed: [items, inputs] in
     panels of columns, one behind the other, layer after layer."""
     network, block, rows = index // blocks, index % blocks, x.shape[1]
-    first, start = rows * block // blocks, network * layers.shape[1]
-    count, weights = rows * (block + 1) // blocks - first, at(flat, network * parameter_total(sizes))
+    first, count = bounds_of(block, blocks, rows, BLOCK)
+    start, weights = network * layers.shape[1], at(flat, network * parameter_total(sizes))
     hidden, target = at(layers, start), at(turned, network * scratch_total(sizes, rows))
     back_through(first, count, rows, weights, sizes, activation, hidden, at(delta, start))
     used, offset = 0, 0
@@ -181,8 +188,7 @@ def backward_block(index, blocks, flat, sizes, activation, x, layers, delta, tur
         into, panels = sizes[i], pieces_of(sizes[i], PANEL)
         inputs = at(hidden, offset - rows * into + first) if i else at(x, first)
         for panel in range(panels if into >= LANES else 0):
-            left = into * panel // panels
-            width = into * (panel + 1) // panels - left
+            left, width = bounds_of(panel, panels, into, PANEL)
             place = at(target, used + left * rows + first * width)
             turn_part(width, count, at(inputs, left * rows), rows, place, width)
         used += rows * max(into, sizes[i + 1])
@@ -221,8 +227,8 @@ def weight_rectangle(index, total, sizes, rows, x, layers, delta, turned, grad):
         i += 1
         panels, chunks = rectangles(sizes[i], sizes[i + 1])
     into, out, panel, chunk = sizes[i], sizes[i + 1], index // chunks, index % chunks
-    above, left = out * chunk // chunks, into * panel // panels
-    height, width = out * (chunk + 1) // chunks - above, into * (panel + 1) // panels - left
+    above, height = bounds_of(chunk, chunks, out, CHUNK if chunks > 1 else out)
+    left, width = bounds_of(panel, panels, into, PANEL)
     by_y = at(delta, offset + above * rows)
     if panel == 0:
         layer_by_bias(height, rows, by_y, at(grad, used + out * into + above))

@@ -26,7 +26,7 @@ from tenfold.algorithms.kernels.actor_critic import (
     put_rows,
     random_actions,
     scale_actions,
-    through_critic,
+    through_critics,
 )
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
@@ -45,13 +45,14 @@ from tenfold.engines.fused import (
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
-from tenfold.ops.adam import polyak_numba
 from tenfold.ops.critics import soft_target
-from tenfold.ops.mlp import mlp_forward, parameter_total
+from tenfold.ops.mlp import parameter_total
+from tenfold.ops.split_adam import polyak_by_team
+from tenfold.ops.split_mlp import forward
 from tenfold.ops.squashed import fill_noise, smoothed
 
 # typed: one form of what is called for all
-NOTHING, UNLIMITED, FIRST = np.float64(0), np.float64(np.inf), np.int64(0)
+NOTHING, UNLIMITED = np.float64(0), np.float64(np.inf)
 
 
 @kernel(inline="always")
@@ -62,7 +63,8 @@ def find_targets(table):
     next_action = a.inputs[NEXT, a.actor_sizes[0] :]
     start = (a.updates_made[0] - 1) * size * next_action.shape[0]
     fill_noise(a.keys[NEXT_POLICY], start, a.noise[NEXT])
-    output = mlp_forward(
+    output = forward(
+        a.team,
         a.target[:actor],
         a.actor_sizes,
         a.activation,
@@ -71,7 +73,8 @@ def find_targets(table):
     )
     smoothed(output, a.noise[NEXT], a.smoothing, a.smoothing_clip, next_action)
     sizes, activation = a.critic_sizes, a.activation
-    critic_values(a.target, actor, sizes, activation, a.inputs[NEXT], a.critic_layers, a.q)
+    critics = a.inputs[NEXT], a.critic_layers, a.q
+    critic_values(a.team, a.target, actor, sizes, activation, *critics)
     log_p = a.items[NEXT_LOG_P]  # which counts for nothing
     soft_target(a.q, log_p, a.items[REWARD], a.items[DISCOUNT], NOTHING, a.items[Y])
 
@@ -84,22 +87,25 @@ def learn_policy(table):
     size, loss = a.row.size, np.float32(0)
     features, activation, layers = a.actor_sizes[0], a.activation, a.actor_layers
     obs, first, one = a.inputs[NOW, :features], parameter_total(a.actor_sizes), a.q[:1]
-    output = mlp_forward(a.online[:first], a.actor_sizes, activation, obs, layers[HIDDEN])
+    actor = a.online[:first], a.actor_sizes, activation
+    output = forward(a.team, *actor, obs, layers[HIDDEN])
     smoothed(output, a.noise[NOW], NOTHING, NOTHING, a.drawn)
     put_actions(a.drawn, features, a.inputs[NOW])
     critics = a.critic_sizes, activation
-    critic_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, one)
+    critic_values(a.team, a.online, first, *critics, a.inputs[NOW], a.critic_layers, one)
+    a.bounds[:] = size
+    a.bounds[0] = 0  # all items are the first critic's
     for b in range(size):
         a.order[b] = b
         loss -= a.q[0, b]
-    through_critic(table, FIRST, a.order)
+    through_critics(table)
     by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     for d in range(output.shape[0]):
         for b in range(size):
             action = a.drawn[d, b]
             by_output[d, b] = a.by_action[d, b] * (np.float32(1) - action * action)
     squares = learn_actor(table, a.updates_made[0] // a.policy_delay)
-    polyak_numba(a.target, a.online[: a.target.size], a.tau)
+    polyak_by_team(a.team, a.target, a.online[: a.target.size], a.tau)
     return loss / np.float32(size), squares
 
 
