@@ -27,6 +27,8 @@ from tenfold.core.threads import run_work, team_for
 
 WORD = ir.IntType(64)
 ADDRESS, THREADS = range(2)  # places in a team
+NO_TEAM = np.zeros(2, np.int64)
+BLOCK = 32  # items of a batch that are one piece of work
 
 
 def team_of(threads: int) -> np.ndarray:
@@ -61,6 +63,25 @@ def bind_task(typing: Any, task: Any, arguments: Any) -> Any:
 
 
 bound: Any = intrinsic(bind_task)
+
+
+@kernel
+def pieces_of(size, piece):
+    """How many pieces there are: of so many, the last with what is left over."""
+    return max(1, size // piece)
+
+
+@kernel
+def bounds_of(index, size, piece):
+    """(where a piece begins, its size)."""
+    first = index * piece
+    return first, size - first if index == pieces_of(size, piece) - 1 else piece
+
+
+@kernel
+def block_size(team, items):
+    """Items of a piece of work: all, where there is none to share."""
+    return BLOCK if team[THREADS] else max(1, items)
 
 
 @kernel(inline="always")

@@ -18,12 +18,12 @@ from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
 from tenfold.core.threads import UPDATES, team_threads
-from tenfold.core.work import team_of
-from tenfold.memory.replay_gather import gather_columns, gather_masks
+from tenfold.core.work import BLOCK, NO_TEAM, block_size, bounds_of, pieces_of, share_work, team_of
+from tenfold.memory.replay_gather import gather_items, gather_masks
 from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
-from tenfold.ops.split_mlp import BLOCK, are_wide, pieces_of
+from tenfold.ops.split_mlp import are_wide
 
 # the settings that kernels read, by the names of the configs' fields, and what is derived from
 # them, as kinds of numbers; what an algorithm does not have is 0, and None (no limit) is infinite
@@ -153,8 +153,9 @@ def keys_of(agent: Any, *purposes: Purpose) -> np.ndarray:
 def team_for_updates(rows: int, *networks: Any) -> np.ndarray:
     """The team that shares updates of networks of these sizes by so many items; of no threads where
     they are not wide."""
-    pieces = len(networks) * pieces_of(rows, BLOCK)
-    return team_of(team_threads(pieces, UPDATES) if are_wide(rows, *networks) else 0)
+    if not are_wide(rows, *networks):
+        return NO_TEAM
+    return team_of(team_threads(len(networks) * pieces_of(rows, BLOCK), UPDATES))
 
 
 def zeros(*shape: int) -> np.ndarray:
@@ -273,6 +274,28 @@ def store_in_replay(table, step):
     counter[DUE] = due if counter[STEP] > a.learning_starts and a.m_count[0] > 0 else 0
 
 
+@kernel
+def gather_block(index, table, block, m_obs, m_action, action):
+    """Some items of a batch, as networks take them."""
+    a = open_table(table)
+    first, count = bounds_of(index, a.row.size, block)
+    gather_items(
+        first,
+        first + count,
+        a.row,
+        a.m_ready.size // a.m_head.size,
+        a.n_step,
+        a.gamma,
+        a.obs_scale,
+        Stored(m_obs, m_action, a.m_reward, a.m_kind),
+        a.inputs[0],
+        action,
+        a.items[REWARD],
+        a.items[DISCOUNT],
+        a.inputs[1],
+    )
+
+
 @kernel(inline="always")
 def draw_batch(table, key, m_obs, m_action, action):
     """Draws rows of the memory, by priorities or all alike, and gathers them as networks take them:
@@ -284,20 +307,9 @@ def draw_batch(table, key, m_obs, m_action, action):
         draw_prioritized(key, a.m_count, a.m_tree, beta, a.row, a.draw, a.items[WEIGHT])
     else:
         draw_ready(key, a.m_count, a.m_ready, a.m_head, a.row)
-    length = a.m_ready.size // a.m_head.size
-    gather_columns(
-        a.row,
-        length,
-        a.n_step,
-        a.gamma,
-        a.obs_scale,
-        Stored(m_obs, m_action, a.m_reward, a.m_kind),
-        a.inputs[0],
-        action,
-        a.items[REWARD],
-        a.items[DISCOUNT],
-        a.inputs[1],
-    )
+    length, block = a.m_ready.size // a.m_head.size, block_size(a.team, a.row.size)
+    blocks = pieces_of(a.row.size, block)
+    share_work(a.team, blocks, gather_block, (table, block, m_obs, m_action, action))
     if a.norm.shape[1]:  # the memory has observations as environments show them
         for k in range(2):
             norm_columns(a.inputs[k, : a.norm.shape[1]], a.norm, a.norm_clip)

@@ -21,7 +21,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.work import THREADS, share_work, team_of
+from tenfold.core.work import BLOCK, THREADS, bounds_of, pieces_of, share_work, team_of
 from tenfold.ops.mlp import (
     RELU,
     activate,
@@ -46,8 +46,7 @@ from tenfold.ops.products import (
 )
 from tenfold.ops.tiles import LANES, at, on_stack
 
-# items that go through all layers together; columns and rows of a rectangle of weights: whole tiles
-BLOCK, PANEL, CHUNK = 32, 32, 126
+PANEL, CHUNK = 32, 126  # columns and rows of a rectangle of weights: whole tiles
 # multiplications of a layer for a batch from which pieces are worth that threads wait for others
 WIDE_LAYER = 1 << 21
 
@@ -76,19 +75,6 @@ def scratch_total(sizes, rows):
 
 
 @kernel
-def pieces_of(size, piece):
-    """How many pieces there are: of so many, the last of what is left with them."""
-    return max(1, size // piece)
-
-
-@kernel
-def bounds_of(index, pieces, size, piece):
-    """(the beginning of a piece, its size)."""
-    first = index * piece
-    return first, size - first if index == pieces - 1 else piece
-
-
-@kernel
 def activate_part(count, rows, width, h, activation):
     """`activate` of so many columns."""
     for k in range(0 if activation == RELU else width):
@@ -110,11 +96,15 @@ def forward_block(index, blocks, flat, sizes, activation, x, layers):
     """A block of items through all layers of a network."""
     network, block, rows = index // blocks, index % blocks, x.shape[1]
     used, offset, last = network * parameter_total(sizes), network * layers.shape[1], sizes.size - 2
-    first, count = bounds_of(block, blocks, rows, BLOCK)
+    first, count = bounds_of(block, rows, BLOCK)
     below = at(x, first)
     for i in range(last + 1):
         into, out = sizes[i], sizes[i + 1]
-        weight, bias, above = at(flat, used), at(flat, used + out * into), at(layers, offset + first)
+        weight, bias, above = (
+            at(flat, used),
+            at(flat, used + out * into),
+            at(layers, offset + first),
+        )
         floor = np.float32(0) if activation == RELU and i < last else NO_FLOOR
         by_tiles(out, count, into, weight, into, NEXT, below, rows, above, rows, bias, NEXT, floor)
         if i < last:
@@ -138,9 +128,12 @@ def forward_all(team, flat, sizes, activation, x, layers):
 
 
 @kernel
-def output_of(layers, network, outputs, rows):
-    """The output [outputs, B] of a network."""
-    return layers[network, layers.shape[1] - outputs * rows :].reshape(outputs, rows)
+def output_of(layers, network, sizes, rows):
+    """The output [out, B] of a network."""
+    offset, outputs = 0, sizes[sizes.size - 1]
+    for i in range(1, sizes.size - 1):
+        offset += rows * sizes[i]
+    return layers[network, offset : offset + rows * outputs].reshape(outputs, rows)
 
 
 @kernel
@@ -148,7 +141,7 @@ def forward(team, flat, sizes, activation, x, hidden):
     """`mlp_forward`."""
     layers = hidden.reshape(1, hidden.size)
     forward_all(team, flat, sizes, activation, x, layers)
-    return output_of(layers, 0, sizes[sizes.size - 1], x.shape[1])
+    return output_of(layers, 0, sizes, x.shape[1])
 
 
 # back
@@ -179,7 +172,7 @@ def backward_block(index, blocks, flat, sizes, activation, x, layers, delta, tur
     """Derivatives of a block of items, and the inputs of every layer transposed: [items, inputs] in
     panels of columns, one behind the other, layer after layer."""
     network, block, rows = index // blocks, index % blocks, x.shape[1]
-    first, count = bounds_of(block, blocks, rows, BLOCK)
+    first, count = bounds_of(block, rows, BLOCK)
     start, weights = network * layers.shape[1], at(flat, network * parameter_total(sizes))
     hidden, target = at(layers, start), at(turned, network * scratch_total(sizes, rows))
     back_through(first, count, rows, weights, sizes, activation, hidden, at(delta, start))
@@ -188,7 +181,7 @@ def backward_block(index, blocks, flat, sizes, activation, x, layers, delta, tur
         into, panels = sizes[i], pieces_of(sizes[i], PANEL)
         inputs = at(hidden, offset - rows * into + first) if i else at(x, first)
         for panel in range(panels if into >= LANES else 0):
-            left, width = bounds_of(panel, panels, into, PANEL)
+            left, width = bounds_of(panel, into, PANEL)
             place = at(target, used + left * rows + first * width)
             turn_part(width, count, at(inputs, left * rows), rows, place, width)
         used += rows * max(into, sizes[i + 1])
@@ -227,8 +220,8 @@ def weight_rectangle(index, total, sizes, rows, x, layers, delta, turned, grad):
         i += 1
         panels, chunks = rectangles(sizes[i], sizes[i + 1])
     into, out, panel, chunk = sizes[i], sizes[i + 1], index // chunks, index % chunks
-    above, height = bounds_of(chunk, chunks, out, CHUNK if chunks > 1 else out)
-    left, width = bounds_of(panel, panels, into, PANEL)
+    above, height = bounds_of(chunk, out, CHUNK if chunks > 1 else out)
+    left, width = bounds_of(panel, into, PANEL)
     by_y = at(delta, offset + above * rows)
     if panel == 0:
         layer_by_bias(height, rows, by_y, at(grad, used + out * into + above))

@@ -15,7 +15,7 @@ from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import open_table
-from tenfold.core.work import THREADS, share_work
+from tenfold.core.work import block_size, bounds_of, pieces_of, share_work
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import (
     ERROR,
@@ -36,13 +36,10 @@ from tenfold.ops.critics import critic_gradient, pick_columns
 from tenfold.ops.mlp import mlp_by_input, mlp_forward, parameter_total
 from tenfold.ops.split_adam import adam_by_team
 from tenfold.ops.split_mlp import (
-    BLOCK,
     backward,
     backward_all,
-    bounds_of,
     forward_all,
     output_of,
-    pieces_of,
     scratch_size,
 )
 
@@ -134,7 +131,7 @@ def critic_values(team, flat, first, sizes, activation, x, layers, q):
     critics, size = q.shape
     forward_all(team, flat[first:], sizes, activation, x, layers[:critics])
     for c in range(critics):
-        output = output_of(layers, c, 1, size)
+        output = output_of(layers, c, sizes, size)
         for b in range(size):
             q[c, b] = output[0, b]
 
@@ -177,17 +174,14 @@ def learn_critics(table):
     critics, size, by_q = a.q.shape[0], a.row.size, a.items[VALUE]
     first, _ = part_of(a.actor_sizes, a.critic_sizes, 0)
     _, last = part_of(a.actor_sizes, a.critic_sizes, critics - 1)
-    options = a.critic_sizes[a.critic_sizes.size - 1]
     networks = a.critic_sizes, a.activation, a.inputs[NOW], a.critic_layers
     forward_all(a.team, a.online[first:last], *networks)
     loss, mean = np.float32(0), np.float32(0)
     for b in range(size):
         a.items[ERROR, b] = 0
     for c in range(critics):
-        output, by_output = (
-            output_of(a.critic_layers, c, options, size),
-            output_of(a.delta, c, options, size),
-        )
+        output = output_of(a.critic_layers, c, a.critic_sizes, size)
+        by_output = output_of(a.delta, c, a.critic_sizes, size)
         for b in range(size):
             a.q[c, b] = output[a.options_taken[b], b]
         _, _, part_loss, value = critic_gradient(
@@ -238,7 +232,7 @@ def through_block(index, table, block):
         index -= blocks
         c += 1
         blocks = pieces_of(bounds[c + 1] - bounds[c], block)
-    first, count = bounds_of(index, blocks, bounds[c + 1] - bounds[c], block)
+    first, count = bounds_of(index, bounds[c + 1] - bounds[c], block)
     through_critic(table, c, bounds[c] + first, bounds[c] + first + count)
 
 
@@ -247,7 +241,7 @@ def through_critics(table):
     """The derivative by every item's action, through the critic to which `order` and `bounds` give
     it."""
     a, blocks = open_table(table), 0
-    block = BLOCK if a.team[THREADS] else a.row.size
+    block = block_size(a.team, a.row.size)
     for c in range(a.bounds.size - 1):
         blocks += pieces_of(a.bounds[c + 1] - a.bounds[c], block)
     share_work(a.team, blocks, through_block, (table, block))
@@ -301,11 +295,9 @@ def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
     actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
     critics, outputs = len(online.critics), int(critic[1:].sum())
     assert critic[0] == actor[0] + reals
-    team, scratch = team_for_updates(batch, actor, critic), batch * int(max(actor.max(), critic.max()))
-    if team[THREADS]:
-        scratch = max(scratch_size(actor, batch), critics * scratch_size(critic, batch))
+    scratch = max(scratch_size(actor, batch), critics * scratch_size(critic, batch))
     return {
-        "team": team,
+        "team": team_for_updates(batch, actor, critic),
         "updates_made": agent.count,
         "target": agent.target.flat.numpy(),
         "grad": online.flat_grad.numpy(),

@@ -63,7 +63,7 @@ from tenfold.ops.critics import (
 from tenfold.ops.mlp import parameter_total
 from tenfold.ops.split_adam import polyak_by_team
 from tenfold.ops.split_mlp import forward, forward_all, output_of
-from tenfold.ops.squashed import fill_noise, squashed_gradient, squashed_sample
+from tenfold.ops.squashed import fill_noise, noise_by_team, squashed_gradient, squashed_sample
 
 
 @kernel(inline="always")
@@ -76,14 +76,14 @@ def learn_reals(table):
     actor, obs, layers = a.online[:first], a.inputs[NOW, :features], a.actor_layers
     next_obs, next_action = a.inputs[NEXT, :features], a.inputs[NEXT, features:]
     alpha = np.exp(a.online[a.online.size - 1])
-    fill_noise(a.keys[NEXT_POLICY], start, a.noise[NEXT])
+    noise_by_team(a.team, a.keys[NEXT_POLICY], start, a.noise[NEXT])
     output = forward(a.team, actor, a.actor_sizes, activation, next_obs, layers[NEXT_HIDDEN])
     squashed_sample(output, a.noise[NEXT], next_action, a.items[NEXT_LOG_P])
     critics = a.critic_sizes, activation
     critic_values(a.team, a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, a.q)
     soft_target(a.q, a.items[NEXT_LOG_P], a.items[REWARD], a.items[DISCOUNT], alpha, a.items[Y])
     loss, mean, squares = learn_critics(table)
-    fill_noise(a.keys[POLICY], start, a.noise[NOW])
+    noise_by_team(a.team, a.keys[POLICY], start, a.noise[NOW])
     output = forward(a.team, actor, a.actor_sizes, activation, obs, layers[HIDDEN])
     squashed_sample(output, a.noise[NOW], a.drawn, a.items[LOG_P])
     put_actions(a.drawn, features, a.inputs[NOW])
@@ -102,7 +102,7 @@ def least_values(team, flat, first, sizes, activation, x, layers, least):
     """min_c Q_c of every action [A, B]."""
     forward_all(team, flat[first:], sizes, activation, x, layers)
     for c in range(layers.shape[0]):
-        q = output_of(layers, c, *least.shape)
+        q = output_of(layers, c, sizes, x.shape[1])
         for k in range(q.shape[0]):
             for b in range(q.shape[1]):
                 least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]

@@ -49,7 +49,7 @@ from tenfold.ops.critics import soft_target
 from tenfold.ops.mlp import parameter_total
 from tenfold.ops.split_adam import polyak_by_team
 from tenfold.ops.split_mlp import forward
-from tenfold.ops.squashed import fill_noise, smoothed
+from tenfold.ops.squashed import fill_noise, noise_by_team, smoothed
 
 # typed: one form of what is called for all
 NOTHING, UNLIMITED = np.float64(0), np.float64(np.inf)
@@ -62,7 +62,7 @@ def find_targets(table):
     size, actor = a.row.size, parameter_total(a.actor_sizes)
     next_action = a.inputs[NEXT, a.actor_sizes[0] :]
     start = (a.updates_made[0] - 1) * size * next_action.shape[0]
-    fill_noise(a.keys[NEXT_POLICY], start, a.noise[NEXT])
+    noise_by_team(a.team, a.keys[NEXT_POLICY], start, a.noise[NEXT])
     output = forward(
         a.team,
         a.target[:actor],
