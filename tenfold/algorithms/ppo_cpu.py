@@ -47,6 +47,7 @@ from tenfold.engines.fused import (
     UPDATE,
     keys_of,
     norm_arrays,
+    on_threads,
     pack_params,
     step_arrays,
     team_for_updates,
@@ -137,6 +138,7 @@ class FusedPPO(PlainPPO):
             ppo_columns(agent, rollout, batch * rollout.sequence_length),
             memory_columns(agent, rollout, batch),
         )
+        self.description += on_threads(self.table.arrays["team"])
         recurrent = agent.hidden_size > 0
         self.one_round = recurrent_round if recurrent else ppo_round
         self.many_rounds = recurrent_rounds if recurrent else ppo_rounds

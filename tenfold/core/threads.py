@@ -36,8 +36,8 @@ from tenfold.core.native import (
 NUMBER, NEXT, DONE, FUNCTION, ARGUMENT, ASLEEP, STOP, THREADS = range(0, 512, 64)
 LOCK, CONDITION, BYTES = 512, 640, 768
 COUNT_BITS, INDEX = 32, (1 << 32) - 1
-# pauses before a thread without work sleeps, some 100 to 400 µs: it stays awake from one piece of work to
-# the next and over a step of an environment; and before the one that calls gives way
+# pauses before a thread without work sleeps, some 100 to 400 µs: it stays awake from one piece of
+# work to the next and over a step of an environment; and before the one that calls gives way
 SPINS, CALLER_SPINS = 10_000, 2_000
 
 
@@ -142,6 +142,7 @@ class ThreadTeam:
 TEAMS: list[ThreadTeam] = []  # of this process: one at most
 ENVIRONMENTS, UPDATES = "environments", "updates"
 LIMITS: dict[str, int] = {}  # how many threads a run asked for, by their use
+SHARED: list[str] = []  # by whom: this process shares its machine with others that work as well
 
 
 def set_team_limit(threads: int, use: str = ENVIRONMENTS) -> None:
@@ -152,9 +153,14 @@ def set_team_limit(threads: int, use: str = ENVIRONMENTS) -> None:
 def team_threads(count: int, use: str = ENVIRONMENTS) -> int:
     """Threads for so many indices of work. Processes that another one of ours has started share the
     machine and have one each."""
-    alone = multiprocessing.parent_process() is None
+    alone = multiprocessing.parent_process() is None and not SHARED
     most = LIMITS.get(use) or (len(os.sched_getaffinity(0)) if alone else 1)
     return max(1, min(most, count))
+
+
+def share_machine(whose: str) -> None:
+    """From now on this process has one thread for work, where a run asks for no more."""
+    SHARED[:] = [whose]
 
 
 def team_for(threads: int) -> int:

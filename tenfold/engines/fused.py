@@ -18,7 +18,16 @@ from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
 from tenfold.core.threads import UPDATES, team_threads
-from tenfold.core.work import BLOCK, NO_TEAM, block_size, bounds_of, pieces_of, share_work, team_of
+from tenfold.core.work import (
+    BLOCK,
+    NO_TEAM,
+    THREADS,
+    block_size,
+    bounds_of,
+    pieces_of,
+    share_work,
+    team_of,
+)
 from tenfold.memory.replay_gather import gather_items, gather_masks
 from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS
@@ -156,6 +165,12 @@ def team_for_updates(rows: int, *networks: Any) -> np.ndarray:
     if not are_wide(rows, *networks):
         return NO_TEAM
     return team_of(team_threads(len(networks) * pieces_of(rows, BLOCK), UPDATES))
+
+
+def on_threads(team: np.ndarray) -> str:
+    """How many threads share updates, in words; "" where networks are not wide."""
+    threads = int(team[THREADS])
+    return f", updates on {threads} thread{'s' * (threads > 1)}" if threads else ""
 
 
 def zeros(*shape: int) -> np.ndarray:

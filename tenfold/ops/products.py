@@ -29,7 +29,8 @@ MOST = ROWS[0]
 LARGE = (
     1 << 26 if "avx512f" in FEATURES else 1 << 23 if {"fma", "neon"} & FEATURES else 0
 )  # fmt: skip
-LISTED = 1024  # rows that a list of rows has room for: larger products are left to BLAS too
+LISTED = 4096  # rows that a list of rows has room for
+TILED = 1024  # rows up to which a product is by tiles: those with more are left to BLAS too
 SEARCHED = 1 << 16  # multiplications from which looking for rows of zeros pays
 NO_FLOOR = np.float32(-np.inf)
 # steps; for plain numbers Numba would compile every mixture of them anew
@@ -159,7 +160,7 @@ def of_one(m, depth, a, b, c, start, floor):
 
 @kernel(inline="always")
 def product(m, n, depth, a, ra, ca, b, c, start, rs, floor):
-    if n < LANES or m * n * depth > LARGE or max(m, depth) > LISTED:
+    if n < LANES or m * n * depth > LARGE or max(m, depth) > TILED:
         by_blas(m, n, depth, a, ca, b, c, start, rs, floor)
     else:
         by_tiles(m, n, depth, a, ra, ca, b, n, c, n, start, rs, floor)

@@ -1,5 +1,5 @@
-"""What `ops.adam` does to a flat buffer, in slices that a team of threads takes; every number is the
-same. A sum of squares is one thread's, beside the others' steps where nothing waits for it."""
+"""What `ops.adam` does to a flat buffer, in slices that a team of threads takes: every number is
+the same. One thread takes a sum of squares, beside the steps of others where nothing waits for it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,8 +43,8 @@ def adam_slice(index, squares, flat, grad, mean, square, step, lr, eps):
 
 @kernel
 def adam_by_team(team, squares, flat, grad, mean, square, step, lr, eps):
-    """`adam_numba`; `squares` takes the sums of the gradient's squares, of as many equal parts as it
-    has room for."""
+    """`adam_numba`; `squares` takes the sums of the gradient's squares, of as many equal parts as
+    it has room for."""
     if team[THREADS] == 0:
         adam_numba(flat, grad, mean, square, step, lr, eps)
     arguments = (squares, flat, grad, mean, square, step, lr, eps)

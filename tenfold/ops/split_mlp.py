@@ -56,7 +56,8 @@ def are_wide(rows: int, *networks: Any) -> bool:
     layers = [layer for sizes in networks for layer in pairwise(np.asarray(sizes).tolist())]
     largest, widest = max(into * out for into, out in layers), max(max(layer) for layer in layers)
     by_vectors = bool({"fma", "neon"} & FEATURES)  # else BLAS is faster
-    return by_vectors and rows >= BLOCK and rows * largest >= WIDE_LAYER and widest <= LISTED
+    fits = max(rows, widest) <= LISTED
+    return by_vectors and fits and rows >= 2 * BLOCK and rows * largest >= WIDE_LAYER
 
 
 def scratch_size(sizes: Any, rows: int) -> int:
@@ -291,9 +292,9 @@ def split_networks_reference(flat, sizes, activation, x, layers, delta):
     """(outputs, gradients) of one network after another."""
     outputs, gradients = [], []
     for part, hidden, by_layers in zip(np.split(flat, 2), layers, delta, strict=True):
-        outputs.append(mlp_forward_reference(part, sizes, activation, x, hidden).clone())
+        outputs.append(mlp_forward_reference(part, sizes, activation, x, hidden))
         arguments = (x, hidden, by_layers, None, None)
-        gradients.append(mlp_backward_reference(part, sizes, activation, *arguments).clone())
+        gradients.append(mlp_backward_reference(part, sizes, activation, *arguments))
     return torch.stack(outputs), torch.cat(gradients)
 
 

@@ -236,4 +236,4 @@ def remote_task(
 def needs(settings: dict[str, Any]) -> tuple[int, int]:
     """The cores and GPUs that a run needs."""
     actors = settings["actors"] if settings["where"] == "processes" else 0
-    return settings["threads"] + actors, int(settings["device"] == "cuda")
+    return max(settings["threads"], 1) + actors, int(settings["device"] == "cuda")

@@ -7,6 +7,21 @@ The temperature's logarithm is the last of the parameters.
 import numpy as np
 
 from tenfold.algorithms.kernels.actor_critic import (
+    FusedActorCritic,
+    acting_output,
+    average,
+    critic_values,
+    draw_items,
+    learn_actor,
+    learn_critics,
+    put_actions,
+    put_rows,
+    random_actions,
+    scale_actions,
+    step_of_adam,
+    through_critics,
+)
+from tenfold.algorithms.kernels.actor_critic_arrays import (
     ACTING,
     DELTA,
     HIDDEN,
@@ -19,21 +34,8 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
-    FusedActorCritic,
     Y,
-    acting_output,
     actor_critic_params,
-    average,
-    critic_values,
-    draw_items,
-    learn_actor,
-    learn_critics,
-    put_actions,
-    put_rows,
-    random_actions,
-    scale_actions,
-    step_of_adam,
-    through_critics,
 )
 from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_td3_settings import Auto

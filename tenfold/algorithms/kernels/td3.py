@@ -4,19 +4,8 @@ target networks, and the exploring policy's actions, for the fused round (`engin
 import numpy as np
 
 from tenfold.algorithms.kernels.actor_critic import (
-    ACTING,
-    DELTA,
-    HIDDEN,
-    NEXT,
-    NEXT_HIDDEN,
-    NEXT_LOG_P,
-    NEXT_POLICY,
-    NOW,
-    RANDOM,
     FusedActorCritic,
-    Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -27,6 +16,19 @@ from tenfold.algorithms.kernels.actor_critic import (
     random_actions,
     scale_actions,
     through_critics,
+)
+from tenfold.algorithms.kernels.actor_critic_arrays import (
+    ACTING,
+    DELTA,
+    HIDDEN,
+    NEXT,
+    NEXT_HIDDEN,
+    NEXT_LOG_P,
+    NEXT_POLICY,
+    NOW,
+    RANDOM,
+    Y,
+    actor_critic_params,
 )
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
