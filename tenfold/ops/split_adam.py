@@ -1,5 +1,5 @@
 """What `ops.adam` does to a flat buffer, in slices that a team of threads takes: every number is
-the same. One thread takes a sum of squares, beside the steps of others where nothing waits for it."""
+the same. One thread takes a sum of squares, beside steps of others where nothing waits for it."""
 
 from collections.abc import Iterator
 from typing import Any
