@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
     "dqn": (CARTPOLE, {}, REPLAY | {"batch_size": 128}, 128),
     "ppo": (HALF_CHEETAH, {"num_envs": 8}, WIDE | {"horizon": 128, "minibatches": 4}, 256),
 }
-UPDATES_A_TURN = 4
+UPDATES_A_TURN = 20
 
 
 def ready(case: str) -> Any:
