@@ -16,7 +16,7 @@ from measure import as_json, interleave, timed_row
 from tenfold.config.run import Run
 from tenfold.core.system import Clock, set_threads
 from tenfold.core.threads import ThreadTeam
-from tenfold.core.work import ADDRESS, THREADS
+from tenfold.core.work import ADDRESS, ALL, THREADS
 from tenfold.training.learners import make_learner
 
 ROUNDS, COMPARED, FILLED = 15, 5, 300
@@ -59,6 +59,7 @@ def by_team(work: Callable[[], None], learner: Any, team: ThreadTeam, threads: i
 
     def turn() -> int:
         column[ADDRESS], column[THREADS] = team.address if threads > 1 else 0, threads
+        column[ALL] = 0  # nothing else is measured
         work()
         return UPDATES_A_TURN
 

@@ -71,7 +71,7 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
     num_envs, features = rollout.log_p.shape[1], int(policy[0])
     outputs = int(max(policy[1:].sum(), value[1:].sum()))
     # the passes of a network with memory are those of its steps
-    team = NO_TEAM if agent.hidden_size else team_for_updates(batch, policy, value)
+    team = NO_TEAM.copy() if agent.hidden_size else team_for_updates(batch, policy, value)
     return {
         "team": team,
         "block": agent.block.numpy(),

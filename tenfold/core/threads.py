@@ -158,6 +158,11 @@ def team_threads(count: int, use: str = ENVIRONMENTS) -> int:
     return max(1, min(most, count))
 
 
+def asked_for(use: str) -> bool:
+    """Whether a run says how many threads it takes."""
+    return LIMITS.get(use, 0) > 0
+
+
 def share_machine(whose: str) -> None:
     """From now on this process has one thread for work, where a run asks for no more."""
     SHARED[:] = [whose]

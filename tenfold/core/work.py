@@ -10,8 +10,9 @@ every index, with any arguments.
         share_work(team, row.size, fill, (row, value))
 
 A team is an int64 array: the address of its threads (0: there is only the one that calls) and how
-many take part; none where there is no work to share. Which thread does an index varies, so an index
-writes what no other one touches, and nothing depends on the number of threads.
+many take part; none where there is no work to share. Which thread does an index varies: an index
+writes what no other one touches, and nothing depends on the number of threads. A team may measure
+now and then whether the others help: on cores that other programs keep busy they do not.
 """
 
 from typing import Any
@@ -22,18 +23,55 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.threads import run_work, team_for
 
 WORD = ir.IntType(64)
-ADDRESS, THREADS = range(2)  # places in a team
-NO_TEAM = np.zeros(2, np.int64)
+# Places in a team: those that take part now; then, of a team that measures, those that may (else
+# 0), pieces of work in this period and its length, the quickest by all and by one, in nanoseconds
+ADDRESS, THREADS, ALL_ADDRESS, ALL, DONE, PERIOD, BY_ALL, BY_ONE = range(8)
+NO_TEAM = np.zeros(8, np.int64)
+TRIALS = 4  # pieces of work that are measured by all, then by one, at the beginning of a period
+SHORTEST, LONGEST, NEVER = 64, 4096, 1 << 62
 BLOCK = 32  # items of a batch that are one piece of work
 
 
-def team_of(threads: int) -> np.ndarray:
-    """So many threads of the process's team, with the one that calls."""
-    return np.array([team_for(threads), threads])
+def team_of(threads: int, measures: bool = False) -> np.ndarray:
+    """So many threads of the process's team, with the one that calls. `measures`: they take part
+    only while that is quicker."""
+    address = team_for(threads)
+    trial = [address, threads, 0, SHORTEST] if measures and threads > 1 else [0, 0, 0, 0]
+    return np.array([address, threads, *trial, NEVER, NEVER])
+
+
+@kernel
+def begin_trial(team):
+    """The time, where a team measures."""
+    return nanoseconds() if team[ALL] else 0
+
+
+@kernel
+def end_trial(team, began):
+    if began:
+        choose_threads(team, nanoseconds() - began)
+
+
+@kernel
+def choose_threads(team, spent):
+    """After a piece of work that took so many nanoseconds: who does the next one. A period begins
+    with trials, by all and by one; each is twice as long as the last."""
+    done = team[DONE]
+    if done < 2 * TRIALS:
+        place = BY_ALL if done < TRIALS else BY_ONE
+        team[place] = min(team[place], spent)
+    done += 1
+    if done >= team[PERIOD]:
+        done = 0
+        team[PERIOD] = min(2 * team[PERIOD], LONGEST)
+        team[BY_ALL], team[BY_ONE] = NEVER, NEVER
+    helps = done < TRIALS or (done >= 2 * TRIALS and team[BY_ALL] < team[BY_ONE])
+    team[DONE] = done
+    team[ADDRESS], team[THREADS] = (team[ALL_ADDRESS], team[ALL]) if helps else (0, 1)
 
 
 def bind_task(typing: Any, task: Any, arguments: Any) -> Any:

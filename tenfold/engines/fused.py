@@ -17,8 +17,9 @@ import numpy as np
 from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
-from tenfold.core.threads import UPDATES, team_threads
+from tenfold.core.threads import UPDATES, asked_for, team_threads
 from tenfold.core.work import (
+    ALL,
     BLOCK,
     NO_TEAM,
     THREADS,
@@ -160,17 +161,17 @@ def keys_of(agent: Any, *purposes: Purpose) -> np.ndarray:
 
 
 def team_for_updates(rows: int, *networks: Any) -> np.ndarray:
-    """The team that shares updates of networks of these sizes by so many items; of no threads where
-    they are not wide."""
+    """The team for updates of networks of these sizes by so many items; none if not wide."""
     if not are_wide(rows, *networks):
-        return NO_TEAM
-    return team_of(team_threads(len(networks) * pieces_of(rows, BLOCK), UPDATES))
+        return NO_TEAM.copy()
+    threads = team_threads(len(networks) * pieces_of(rows, BLOCK), UPDATES)
+    return team_of(threads, measures=not asked_for(UPDATES))
 
 
 def on_threads(team: np.ndarray) -> str:
     """How many threads share updates, in words; "" where networks are not wide."""
-    threads = int(team[THREADS])
-    return f", updates on {threads} thread{'s' * (threads > 1)}" if threads else ""
+    threads, most = int(team[THREADS]), "up to " if team[ALL] else ""
+    return f", updates on {most}{threads} thread{'s' * (threads > 1)}" if threads else ""
 
 
 def zeros(*shape: int) -> np.ndarray:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tenfold as ten
-from tenfold.config.options import Net
+from tenfold.config.options import ActorCriticNet
 from tenfold.config.run import Run
 from tenfold.core import threads as module
+from tenfold.core.system import set_threads
 from tenfold.core.threads import NUMBER, UPDATES, set_team_limit
-from tenfold.core.work import THREADS
+from tenfold.core.work import ALL, DONE, NO_TEAM, THREADS
 from tenfold.engines import fused
 from tenfold.ops.split_mlp import are_wide
 from tenfold.runs.checkpoint import checkpoint_steps
@@ -48,6 +48,7 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
 def usual_limit() -> Iterator[None]:
     yield
     set_team_limit(0, UPDATES)
+    set_threads(1)
 
 
 def learner_of(case: str, **run: Any) -> Any:
@@ -82,7 +83,7 @@ def test_no_number_depends_on_the_threads_or_on_the_split(
     assert "updates on 2 threads" in learners[1].engine.description
     monkeypatch.setattr(fused, "are_wide", lambda *arguments: False)
     whole = played(case, 2)
-    assert whole.engine.table.arrays["team"].tolist() == [0, 0]
+    assert whole.engine.table.arrays["team"].tolist() == NO_TEAM.tolist()
     expected = state_of(whole)
     for learner in learners:
         for one, other in zip(expected, state_of(learner), strict=True):
@@ -118,6 +119,16 @@ def test_small_networks_wake_nobody_and_wide_ones_wake_the_team(
     assert work_done() == before
 
 
+def test_without_a_number_threads_help_while_that_is_quicker() -> None:
+    """Which changes no number, only times."""
+    learners = [played("sac", threads) for threads in (0, 1)]
+    team = learners[0].engine.table.arrays["team"]
+    if team[ALL]:  # there are cores
+        assert "updates on up to" in learners[0].engine.description and team[DONE] >= 7
+    for one, other in zip(*map(state_of, learners), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_what_is_wide_follows_from_sizes_alone() -> None:
     assert are_wide(256, (17, 256, 256, 6)) and are_wide(64, (4, 256, 256, 2))
     assert not are_wide(32, (4, 256, 256, 2))  # items of one block
@@ -146,7 +157,9 @@ def test_a_resume_on_other_threads_equals_a_run_that_never_stopped(
     assert "updates on 2 threads;" in half.stderr
     resumed = here("resume", "half", "--steps", "130", "--threads", "3")
     assert resumed.returncode == 0 and "threads 2 → 3" in resumed.stderr
-    agent = ten.SAC(batch_size=101, learning_starts=110, capacity=300, net=Net(hidden=(193, 193)))
+    agent = ten.SAC(
+        batch_size=101, learning_starts=110, capacity=300, net=ActorCriticNet(hidden=(193, 193))
+    )
     run = Run(env="tenfold/Pendulum-v1", agent=agent, steps=130, threads=2, eval_every=0)
     python = ten.train(run, "python", quiet=True)
     expected = last_arrays(tmp_path / "whole")
@@ -160,4 +173,3 @@ def test_too_many_threads_are_one_sentence(here: Callable[..., Any]) -> None:
         done = here("train", "sac", "--env", "tenfold/Pendulum-v1", "--threads", count)
         assert done.returncode == 2 and "threads" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
-    assert torch.get_num_threads() == 1

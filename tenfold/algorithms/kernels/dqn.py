@@ -10,6 +10,7 @@ from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fused import (
     ALL_STAGES,
@@ -280,7 +281,7 @@ def update(table, memory):
     """One gradient update, as the plain engine does it."""
     m_obs, m_action = memory
     a = open_table(table)
-    sums, error = a.sums, a.items[ERROR]
+    sums, error, began = a.sums, a.items[ERROR], begin_trial(a.team)
     draw_batch(table, a.keys[REPLAY], m_obs, m_action, a.action)
     loss, q = find_gradient(table)
     norm = step_and_follow(table)
@@ -291,6 +292,7 @@ def update(table, memory):
     sums[2] += mean_size(error)
     sums[3] += norm
     sums[4] += 1
+    end_trial(a.team, began)
 
 
 @kernel

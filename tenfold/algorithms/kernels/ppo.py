@@ -10,6 +10,7 @@ import numpy as np
 from tenfold.algorithms.ppo import PPO_GRAD, PPO_MEAN, PPO_ONLINE, PPO_SQUARE
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import (
     ACT,
     DUE,
@@ -122,14 +123,12 @@ def network_gradient(rows, table):
     reals = a.r_real.shape[2]
     split = reals + parameter_total(p_sizes)
     policy, inputs = flat[reals:split], inputs_of(table, rows)
-    # the policy
     hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
     output = forward(a.team, policy, p_sizes, activation, inputs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
     policy_loss_gradient(rows, table, output, by_output)
     passed = activation, inputs, hidden, delta, a.scratch_t
     backward(a.team, policy, p_sizes, *passed, grad[reals:split])
-    # the value
     hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
     value = forward(a.team, flat[split:], v_sizes, activation, inputs, hidden)
     by_value = delta[delta.size - value.size :].reshape(value.shape)
@@ -159,13 +158,14 @@ def learn_minibatches(table, order, gradient, arguments):
             shuffle(a.keys[SHUFFLES], a.updates_made[1], order)
             a.updates_made[1] += 1
             a.epoch_kl[0] = 0
-        before = sums[KL]
+        before, began = sums[KL], begin_trial(a.team)
         gradient(size * part // count, size * (part + 1) // count, arguments)
         norm = clip_by_team(a.team, grad, a.clip_norm)
         a.updates_made[0] += 1
         lr = schedule_at(a.lr, FIRST_NUMBER, counter[STEP])
         moments = (a.block[PPO_MEAN], a.block[PPO_SQUARE], a.updates_made[0])
         adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
+        end_trial(a.team, began)
         sums[5] += norm
         sums[6] += 1
         a.epoch_kl[0] += (sums[KL] - before) / count

@@ -42,6 +42,7 @@ from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import (
     ALL_STAGES,
     DISCOUNT,
@@ -138,6 +139,7 @@ def update(table, memory):
     """One gradient update, as the plain engine does it."""
     m_obs, m_action = memory
     a = open_table(table)
+    began = begin_trial(a.team)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
     if m_action.ndim == 1:
@@ -162,6 +164,7 @@ def update(table, memory):
     sums[5] += alpha
     sums[6] -= average(a.items[LOG_P])
     sums[7] += 1
+    end_trial(a.team, began)
 
 
 @kernel

@@ -33,6 +33,7 @@ from tenfold.algorithms.kernels.actor_critic_arrays import (
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import (
     ALL_STAGES,
     DISCOUNT,
@@ -116,6 +117,7 @@ def update(table, memory):
     """One gradient update, as the plain engine does it."""
     m_obs, m_action = memory
     a = open_table(table)
+    began = begin_trial(a.team)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
     find_targets(table)
@@ -136,6 +138,7 @@ def update(table, memory):
     a.sums[2] += average(a.items[ERROR])
     a.sums[3] += np.sqrt(squares)
     a.sums[5] += 1
+    end_trial(a.team, began)
 
 
 @kernel
