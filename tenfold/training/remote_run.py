@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
-from tenfold.core.threads import share_machine
 from tenfold.runs.storage import replace_file
 from tenfold.training.worker_pool import Work
 
@@ -135,7 +134,6 @@ def run_remotely(
     node = ray.get_runtime_context().get_node_id()[:8]  # several may have one address
     machine = f"{ray.util.get_node_ip_address()} ({node})"
     yield FolderDelta(started=(machine, versions()))
-    share_machine("ray")
     settings, path, *more = task
     with nullcontext("") if shared else tempfile.TemporaryDirectory(prefix="tenfold-") as home:
         folder = Path(path) if shared else Path(home) / Path(path).name
