@@ -357,6 +357,34 @@ def wide_updates() -> str:
     )
 
 
+def update_threads() -> str:
+    """Updates of wide networks by number of threads, machine by machine."""
+    groups: list[dict[str, Any]] = []
+    for file in ("cuda-update-threads", "update-threads"):
+        found = results(file)
+        for agent in ("sac", "td3", "dqn", "ppo"):
+            rows = [row for row in found["rows"] if row["setting"]["agent"] == agent]
+            machine, ratios = found["machine"], {r["setting"]["threads"]: r["ratio"] for r in rows}
+            groups += [{**rows[0], "machine": machine, "ratios": ratios}] if rows else []
+    counts = sorted({count for group in groups for count in group["ratios"]})
+
+    def cell(count: int) -> Any:
+        return lambda group: times(group["ratios"][count]) if count in group["ratios"] else ""
+
+    heads = " | ".join(f"{count} threads" for count in counts)
+    return render(
+        f"update of 256-256 | batch | on | 1 thread, µs | {heads}",
+        (
+            groups,
+            "`{setting[agent]}`",
+            "{setting[batch]}",
+            "{machine[cores]} cores, {machine[cpu]}",
+            "{baseline_us:,.0f}",
+            *map(cell, counts),
+        ),
+    )
+
+
 def split_steps() -> str:
     """A step of environments in one process and in several."""
     found = results("split-step")
@@ -414,6 +442,7 @@ def real_work() -> str:
 TABLES = {
     "real_work": real_work,
     "wide_updates": wide_updates,
+    "update_threads": update_threads,
     "split_steps": split_steps,
     "mujoco": mujoco,
     "mujoco_cores": lambda: mujoco("cuda-mujoco-step"),

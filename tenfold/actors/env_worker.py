@@ -27,7 +27,7 @@ from tenfold.core.system import set_threads
 from tenfold.core.user_envs import bare, bind, is_known
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import make_environments
-from tenfold.memory.shared import SharedLanes, SharedEvent
+from tenfold.memory.shared import SharedEvent, SharedLanes
 
 EPISODES = "ended_"  # before the names of what is told of episodes that ended
 POSITION = ("episode", "length", "ret")  # of the current episodes

@@ -46,7 +46,7 @@ from tenfold.core.errors import (
 from tenfold.core.processes import has_guard
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.adapter import Environments
-from tenfold.memory.shared import SharedLanes, SharedEvent
+from tenfold.memory.shared import SharedEvent, SharedLanes
 
 DAY = 86_400.0  # seconds that one wait lasts at most
 # what is known of all environments from one of them

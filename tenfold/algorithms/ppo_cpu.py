@@ -33,6 +33,7 @@ from tenfold.core.random import Purpose
 from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
+from tenfold.core.work import NO_TEAM
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.fused import (
@@ -46,8 +47,10 @@ from tenfold.engines.fused import (
     UPDATE,
     keys_of,
     norm_arrays,
+    on_threads,
     pack_params,
     step_arrays,
+    team_for_updates,
     zeros,
 )
 from tenfold.engines.fused_engine import run_rounds
@@ -55,6 +58,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
 from tenfold.memory.rollout import RolloutBuffer
+from tenfold.ops.split_mlp import scratch_size
 
 DRAWS = Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE
 
@@ -66,7 +70,10 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
     reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
     num_envs, features = rollout.log_p.shape[1], int(policy[0])
     outputs = int(max(policy[1:].sum(), value[1:].sum()))
+    # the passes of a network with memory are those of its steps
+    team = NO_TEAM.copy() if agent.hidden_size else team_for_updates(batch, policy, value)
     return {
+        "team": team,
         "block": agent.block.numpy(),
         "updates_made": agent.count,
         "epoch_kl": np.zeros(1),
@@ -81,7 +88,7 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
         "columns": zeros(COLUMNS + reals, batch),
         "chosen": np.zeros((batch, sizes.size), np.int64),
         "mask": np.zeros((batch, rollout.mask.shape[-1]), np.bool_),
-        "scratch_t": zeros(batch * int(max(policy.max(), value.max()))),
+        "scratch_t": zeros(max(scratch_size(policy, batch), scratch_size(value, batch))),
         # of acting
         "e_inputs": zeros(features, num_envs),
         "e_hidden": zeros(outputs * num_envs),
@@ -131,6 +138,7 @@ class FusedPPO(PlainPPO):
             ppo_columns(agent, rollout, batch * rollout.sequence_length),
             memory_columns(agent, rollout, batch),
         )
+        self.description += on_threads(self.table.arrays["team"])
         recurrent = agent.hidden_size > 0
         self.one_round = recurrent_round if recurrent else ppo_round
         self.many_rounds = recurrent_rounds if recurrent else ppo_rounds

@@ -153,8 +153,11 @@ class Run(Config):
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
     """of products on a GPU, by the engines resident and cudagraph: fp32 (to rounding), bf16x3 (the
     resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
-    threads: Annotated[int, Limits(1, 1024)] = 1
-    """threads of PyTorch"""
+    threads: Annotated[int, Limits(0, 1024)] = 0
+    """threads that share an update: of the fused engine where networks are wide (such as 256, 256
+    in batches of 64), which changes no number, and of PyTorch, whose sums may differ in their last
+    bits; 0: of the fused engine as many as there are cores and work for (one in each of several
+    processes), of PyTorch one"""
     eval_every: Whole = agent_default("eval_every", 50_000)
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint);
     the end of a run is evaluated as well; 0: never"""

@@ -24,15 +24,15 @@ PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safeten
 
 
 def set_threads(count: int) -> None:
-    """Threads of PyTorch, and of the BLAS inside compiled code, which is SciPy's and has a pool of
-    its own."""
+    """Threads of PyTorch; 0: one. The BLAS inside compiled code, which is SciPy's and has a pool of
+    its own, keeps to one: by more its sums would differ, and threads of a team call it too."""
     import torch
 
-    torch.set_num_threads(count)
+    torch.set_num_threads(max(count, 1))
     import scipy.linalg.blas  # noqa: F401  it must be loaded to be told
     from threadpoolctl import threadpool_limits
 
-    threadpool_limits(count, "blas")
+    threadpool_limits(1, "blas")
 
 
 def require_memory(

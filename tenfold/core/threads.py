@@ -36,7 +36,9 @@ from tenfold.core.native import (
 NUMBER, NEXT, DONE, FUNCTION, ARGUMENT, ASLEEP, STOP, THREADS = range(0, 512, 64)
 LOCK, CONDITION, BYTES = 512, 640, 768
 COUNT_BITS, INDEX = 32, (1 << 32) - 1
-SPINS = 2000  # pauses, some 20 to 80 µs, before a waiting thread sleeps or gives way
+# pauses before a thread without work sleeps, some 100 to 400 µs: it stays awake from one piece of
+# work to the next and over a step of an environment; and before the one that calls gives way
+SPINS, CALLER_SPINS = 10_000, 2_000
 
 
 @kernel
@@ -102,7 +104,7 @@ def run_work(team, threads, function, argument, count):
     while load(team + DONE) < count:
         pause()
         spins += 1
-        if spins > SPINS:
+        if spins > CALLER_SPINS:
             give_way()
 
 
@@ -138,20 +140,32 @@ class ThreadTeam:
 
 
 TEAMS: list[ThreadTeam] = []  # of this process: one at most
-LIMIT: list[int] = []  # the number of threads that a run asked for; empty: as many as cores
+ENVIRONMENTS, UPDATES = "environments", "updates"
+LIMITS: dict[str, int] = {}  # how many threads a run asked for, by their use
+SHARED: list[str] = []  # by whom: this process shares its machine with others that work as well
 
 
-def set_team_limit(threads: int) -> None:
-    """How many threads of a team do work from now on; 0: as many as there are cores."""
-    LIMIT[:] = [threads] if threads else []
+def set_team_limit(threads: int, use: str = ENVIRONMENTS) -> None:
+    """How many threads of a team do work of a kind from now on; 0: as many as there are cores."""
+    LIMITS[use] = threads
 
 
-def team_threads(count: int) -> int:
-    """Threads for so many indices. Processes that another one of ours has started share the machine
-    and have one each."""
-    alone = multiprocessing.parent_process() is None
-    most = LIMIT[0] if LIMIT else len(os.sched_getaffinity(0)) if alone else 1
+def team_threads(count: int, use: str = ENVIRONMENTS) -> int:
+    """Threads for so many indices of work. Processes that another one of ours has started share the
+    machine and have one each."""
+    alone = multiprocessing.parent_process() is None and not SHARED
+    most = LIMITS.get(use) or (len(os.sched_getaffinity(0)) if alone else 1)
     return max(1, min(most, count))
+
+
+def asked_for(use: str) -> bool:
+    """Whether a run says how many threads it takes."""
+    return LIMITS.get(use, 0) > 0
+
+
+def share_machine(whose: str) -> None:
+    """From now on this process has one thread for work, where a run asks for no more."""
+    SHARED[:] = [whose]
 
 
 def team_for(threads: int) -> int:

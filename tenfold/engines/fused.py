@@ -17,10 +17,23 @@ import numpy as np
 from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
 from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
-from tenfold.memory.replay_gather import gather_columns, gather_masks
+from tenfold.core.threads import UPDATES, asked_for, team_threads
+from tenfold.core.work import (
+    ALL,
+    BLOCK,
+    NO_TEAM,
+    THREADS,
+    block_size,
+    bounds_of,
+    pieces_of,
+    share_work,
+    team_of,
+)
+from tenfold.memory.replay_gather import gather_items, gather_masks
 from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
 from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
+from tenfold.ops.split_mlp import are_wide
 
 # the settings that kernels read, by the names of the configs' fields, and what is derived from
 # them, as kinds of numbers; what an algorithm does not have is 0, and None (no limit) is infinite
@@ -147,6 +160,20 @@ def keys_of(agent: Any, *purposes: Purpose) -> np.ndarray:
     return np.array([agent.keys[purpose] for purpose in purposes])
 
 
+def team_for_updates(rows: int, *networks: Any) -> np.ndarray:
+    """The team for updates of networks of these sizes by so many items; none if not wide."""
+    if not are_wide(rows, *networks):
+        return NO_TEAM.copy()
+    threads = team_threads(len(networks) * pieces_of(rows, BLOCK), UPDATES)
+    return team_of(threads, measures=not asked_for(UPDATES))
+
+
+def on_threads(team: np.ndarray) -> str:
+    """How many threads share updates, in words; "" where networks are not wide."""
+    threads, most = int(team[THREADS]), "up to " if team[ALL] else ""
+    return f", updates on {most}{threads} thread{'s' * (threads > 1)}" if threads else ""
+
+
 def zeros(*shape: int) -> np.ndarray:
     """Zeros that begin with a line of the cache, 64 bytes: a vector that crosses two of them takes
     twice as long to load."""
@@ -263,6 +290,28 @@ def store_in_replay(table, step):
     counter[DUE] = due if counter[STEP] > a.learning_starts and a.m_count[0] > 0 else 0
 
 
+@kernel
+def gather_block(index, table, block, m_obs, m_action, action):
+    """Some items of a batch, as networks take them."""
+    a = open_table(table)
+    first, count = bounds_of(index, a.row.size, block)
+    gather_items(
+        first,
+        first + count,
+        a.row,
+        a.m_ready.size // a.m_head.size,
+        a.n_step,
+        a.gamma,
+        a.obs_scale,
+        Stored(m_obs, m_action, a.m_reward, a.m_kind),
+        a.inputs[0],
+        action,
+        a.items[REWARD],
+        a.items[DISCOUNT],
+        a.inputs[1],
+    )
+
+
 @kernel(inline="always")
 def draw_batch(table, key, m_obs, m_action, action):
     """Draws rows of the memory, by priorities or all alike, and gathers them as networks take them:
@@ -274,20 +323,9 @@ def draw_batch(table, key, m_obs, m_action, action):
         draw_prioritized(key, a.m_count, a.m_tree, beta, a.row, a.draw, a.items[WEIGHT])
     else:
         draw_ready(key, a.m_count, a.m_ready, a.m_head, a.row)
-    length = a.m_ready.size // a.m_head.size
-    gather_columns(
-        a.row,
-        length,
-        a.n_step,
-        a.gamma,
-        a.obs_scale,
-        Stored(m_obs, m_action, a.m_reward, a.m_kind),
-        a.inputs[0],
-        action,
-        a.items[REWARD],
-        a.items[DISCOUNT],
-        a.inputs[1],
-    )
+    length, block = a.m_ready.size // a.m_head.size, block_size(a.team, a.row.size)
+    blocks = pieces_of(a.row.size, block)
+    share_work(a.team, blocks, gather_block, (table, block, m_obs, m_action, action))
     if a.norm.shape[1]:  # the memory has observations as environments show them
         for k in range(2):
             norm_columns(a.inputs[k, : a.norm.shape[1]], a.norm, a.norm_clip)

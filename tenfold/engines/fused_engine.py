@@ -11,7 +11,17 @@ from tenfold.core.kernels import as_numbers
 from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.core.tables import Table, compiled_for
-from tenfold.engines.fused import ACT, PATIENCE, ROUNDS, SPENT, STEP, STORE, UPDATE, step_arrays
+from tenfold.engines.fused import (
+    ACT,
+    PATIENCE,
+    ROUNDS,
+    SPENT,
+    STEP,
+    STORE,
+    UPDATE,
+    on_threads,
+    step_arrays,
+)
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.faults import refuse_dead_end, refuse_stuck
@@ -62,6 +72,7 @@ class FusedRounds:
             step_arrays(envs),
             *self.columns(),
         )
+        self.description += on_threads(self.table.arrays["team"])
         self.arguments = (
             self.table,
             replay.obs,

@@ -188,9 +188,10 @@ def put_column(obs, row, factor, out, item):
         out[j, item] = obs[row, j] * factor
 
 
-@pair(gather_columns_reference, columns_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
 @kernel
-def gather_columns(
+def gather_items(
+    first,
+    last,
     row,
     length,
     n_step,
@@ -203,11 +204,10 @@ def gather_columns(
     out_discount,
     out_next,
 ):
-    """Batches of single frames as networks take them: observations as columns [features, B],
-    scaled; actions of real numbers as columns [D, B] too."""
+    """The items first … last − 1 of `gather_columns`."""
     obs, action, reward, kind = stored
     factor = np.float32(scale)
-    for item in range(row.size):
+    for item in range(first, last):
         t = row[item]
         start = 0 if t < length else t // length * length
         put_column(obs, t, factor, out_obs, item)
@@ -216,7 +216,18 @@ def gather_columns(
             t, start, length, n_step, gamma, reward, kind
         )
         put_column(obs, t, factor, out_next, item)
-    return out_obs, out_action, out_reward, out_discount, out_next
+
+
+@pair(gather_columns_reference, columns_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
+@kernel
+def gather_columns(
+    row, length, n_step, gamma, scale, stored, obs, action, reward, discount, following
+):
+    """Batches of single frames as networks take them: observations as columns [features, B],
+    scaled; actions of real numbers as columns [D, B] too."""
+    outputs = obs, action, reward, discount, following
+    gather_items(0, row.size, row, length, n_step, gamma, scale, stored, *outputs)
+    return outputs
 
 
 def mask_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

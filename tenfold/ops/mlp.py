@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from tenfold.core.kernels import kernel, tanh
 from tenfold.core.pairs import pair
 from tenfold.ops.products import (
-    LISTED,
     NEXT,
     NO_FLOOR,
     SAME,
+    TILED,
     by_tiles,
     layer,
     layer_by_bias,
@@ -240,11 +240,11 @@ def mlp_by_input(flat, sizes, activation, x, hidden, delta, first, by_input):
 def of_some_inputs(out, rows, into, first, weight, by_y, by_x):
     """by_x = the rows from `first` on of weightᵀ·by_y:   weight [out, into], by_y [out, rows]."""
     inputs = into - first
-    if rows >= LANES and max(out, inputs) <= LISTED:
+    if rows >= LANES and max(out, inputs) <= TILED:
         nothing = on_stack(1, np.float32)
         nothing[0] = np.float32(0)
         a, b, c = at(weight, first), at(by_y, 0), at(by_x, 0)
-        by_tiles(inputs, rows, out, a, NEXT, into, b, c, nothing, SAME, NO_FLOOR)
+        by_tiles(inputs, rows, out, a, NEXT, into, b, rows, c, rows, nothing, SAME, NO_FLOOR)
         return
     for i in range(inputs):
         for b in range(rows):

@@ -29,7 +29,8 @@ MOST = ROWS[0]
 LARGE = (
     1 << 26 if "avx512f" in FEATURES else 1 << 23 if {"fma", "neon"} & FEATURES else 0
 )  # fmt: skip
-LISTED = 1024  # rows that a list of rows has room for: larger products are left to BLAS too
+LISTED = 4096  # rows that a list of rows has room for
+TILED = 1024  # rows up to which a product is by tiles: those with more are left to BLAS too
 SEARCHED = 1 << 16  # multiplications from which looking for rows of zeros pays
 NO_FLOOR = np.float32(-np.inf)
 # steps; for plain numbers Numba would compile every mixture of them anew
@@ -39,31 +40,37 @@ NEXT, SAME = np.int64(1), np.int64(0)
 @kernel
 def turn(m, n, b, c):
     """c [n, m] = bᵀ, b [m, n]."""
+    turn_part(m, n, b, n, c, m)
+
+
+@kernel
+def turn_part(m, n, b, rb, c, rc):
+    """The same of parts of matrices, whose rows are rb and rc numbers apart."""
     if m < LANES or n < LANES:
         for i in range(m):
             for j in range(n):
-                c[j * m + i] = b[i * n + j]
+                c[j * rc + i] = b[i * rb + j]
         return
     for above in range(0, m, LANES):
         i = min(above, m - LANES)  # the last square may cover what the one before it did
         for before in range(0, n, LANES):
             j = min(before, n - LANES)
-            turn_tile(at(b, i * n + j), n, at(c, j * m + i), m)
+            turn_tile(at(b, i * rb + j), rb, at(c, j * rc + i), rc)
 
 
 @kernel
-def used_rows(m, n, b, listed, search):
+def used_rows(m, n, b, rb, listed, search):
     """Lists the rows of b [m, n] that are not all zeros, or all rows; returns their number, at
     least 1."""
     count = 0
     for i in range(m):
         listed[count] = i
-        count += not search or any_bits(at(b, i * n), n)
+        count += not search or any_bits(at(b, i * rb), n)
     return max(count, 1)
 
 
 @kernel
-def zero_others(m, n, c, listed, count):
+def zero_others(m, n, c, rc, listed, count):
     """Rows of c [m, n] that are not among the listed, in order, become zeros."""
     passed = 0
     for i in range(m if count < m else 0):
@@ -71,7 +78,7 @@ def zero_others(m, n, c, listed, count):
             passed += 1
         else:
             for j in range(n):
-                c[i * n + j] = np.float32(0)
+                c[i * rc + j] = np.float32(0)
 
 
 @cache
@@ -79,9 +86,9 @@ def by_tiles_of(wide):
     """The product by tiles of vectors of `wide` numbers at most."""
 
     @kernel
-    def by_tiles(m, n, depth, a, ra, ca, b, c, start, rs, floor):
-        """c[i, j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k, j], floor); b [depth, n] and c [m,
-        n], n ≥ LANES.
+    def by_tiles(m, n, depth, a, ra, ca, b, rb, c, rc, start, rs, floor):
+        """c[i·rc + j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k·rb + j], floor); b [depth, n] and
+        c [m, n], n ≥ LANES, with their rows rb and rc numbers apart.
 
         Without a start (rs = 0, one 0 there) or a floor a row of zeros in `a` makes one in `c`.
         """
@@ -89,10 +96,10 @@ def by_tiles_of(wide):
         search = m * n * depth >= SEARCHED and depth >= LANES
         in_a = ca == 1 and rs == 0
         inner, used = (
-            used_rows(depth, n, b, order, search and not in_a),
-            used_rows(m, depth, a, which, search and in_a),
+            used_rows(depth, n, b, rb, order, search and not in_a),
+            used_rows(m, depth, a, ra, which, search and in_a),
         )
-        zero_others(m, n, c, which, used)
+        zero_others(m, n, c, rc, which, used)
         rows = MOST if used >= MOST else 2 if used >= 2 else 1
         for above in range(0, used, rows):
             i = min(above, used - rows)  # the last tile may cover rows of the one before it
@@ -108,8 +115,8 @@ def by_tiles_of(wide):
                     columns,
                     at(which, i),
                     (at(a, 0), ra, ca),
-                    (at(b, j), n),
-                    (at(c, j), n),
+                    (at(b, j), rb),
+                    (at(c, j), rc),
                     (at(start, 0), rs),
                     floor,
                     order,
@@ -153,10 +160,10 @@ def of_one(m, depth, a, b, c, start, floor):
 
 @kernel(inline="always")
 def product(m, n, depth, a, ra, ca, b, c, start, rs, floor):
-    if n < LANES or m * n * depth > LARGE or max(m, depth) > LISTED:
+    if n < LANES or m * n * depth > LARGE or max(m, depth) > TILED:
         by_blas(m, n, depth, a, ca, b, c, start, rs, floor)
     else:
-        by_tiles(m, n, depth, a, ra, ca, b, c, start, rs, floor)
+        by_tiles(m, n, depth, a, ra, ca, b, n, c, n, start, rs, floor)
 
 
 # what networks ask for
@@ -261,7 +268,7 @@ def product_by_tiles(wide, a, b, start, floor, transposed):
     depth, n = b.shape
     out = np.empty(m * n, np.float32)
     ra, ca = (1, m) if transposed else (depth, 1)
-    by_tiles_of(wide)(m, n, depth, a.ravel(), ra, ca, b.ravel(), out, start, rs, floor)
+    by_tiles_of(wide)(m, n, depth, a.ravel(), ra, ca, b.ravel(), n, out, n, start, rs, floor)
     return out.reshape(m, n)
 
 

@@ -15,6 +15,7 @@ from torch.nn.functional import softplus
 from tenfold.core.kernels import exp, kernel, log1p, tanh
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_normal, fill_normal_reference, key
+from tenfold.core.work import block_size, bounds_of, pieces_of, share_work, team_of
 from tenfold.ops.gaussian import (
     EQUAL,
     HALF_LOG_TAU,
@@ -28,7 +29,7 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 LEAST, MOST = np.float32(LOG_STD_MIN), np.float32(LOG_STD_MAX)
 LOG_TWO, HALF_LOG = np.float32(LOG_2), np.float32(HALF_LOG_TAU)
 ONE, TWO, HALF = np.float32(1), np.float32(2), np.float32(0.5)
-SHAPES = ((1, 1), (1, 64), (3, 7), (6, 33), (2, 16))  # D, B
+SHAPES = ((1, 1), (1, 64), (3, 7), (6, 33), (2, 100))  # D, B
 
 
 def noise_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -42,12 +43,33 @@ def fill_noise_reference(stream, start, out):
     return out
 
 
+@kernel
+def noise_block(index, block, stream, start, out):
+    """Of a block of items."""
+    first, count = bounds_of(index, out.shape[1], block)
+    for b in range(first, first + count):
+        for d in range(out.shape[0]):
+            out[d, b] = draw_normal(stream, start + b * out.shape[0] + d)
+
+
+@kernel
+def noise_by_team(team, stream, start, out):
+    """`fill_noise`, block by block."""
+    block = block_size(team, out.shape[1])
+    arguments = (block, stream, start, out)
+    share_work(team, pieces_of(out.shape[1], block), noise_block, arguments)
+
+
 @pair(fill_noise_reference, noise_examples, rtol=1e-6, atol=1e-9)
 @kernel
 def fill_noise(stream, start, out):
-    for b in range(out.shape[1]):
-        for d in range(out.shape[0]):
-            out[d, b] = draw_normal(stream, start + b * out.shape[0] + d)
+    noise_block(0, max(1, out.shape[1]), stream, start, out)
+    return out
+
+
+@pair(fill_noise_reference, noise_examples, rtol=1e-6, atol=1e-9)
+def noise_by_three(stream, start, out):
+    noise_by_team(team_of(3), stream, start, out)
     return out
 
 

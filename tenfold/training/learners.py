@@ -22,7 +22,7 @@ from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import OBSTACLES, algorithm, algorithms
 from tenfold.core.system import require_memory, set_threads
-from tenfold.core.threads import set_team_limit
+from tenfold.core.threads import UPDATES, set_team_limit
 from tenfold.core.user_envs import lend
 from tenfold.envs.making import spec_of
 from tenfold.envs.tensor_sources import is_tensors
@@ -140,6 +140,7 @@ def check_resources(run: Run) -> None:
     refuse_in_child()
     set_threads(run.threads)
     set_team_limit(run.env_threads)
+    set_team_limit(run.threads, UPDATES)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
     if run.device != "cuda":

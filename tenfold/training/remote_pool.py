@@ -221,6 +221,10 @@ def remote_task(
     import ray
     from ray.exceptions import RayError
 
+    from tenfold.core.threads import share_machine
+
+    share_machine("Ray")  # which gives every task the cores that it asked for
+
     def stopped() -> bool:
         """Whether the signal was sent; a signal that is lost counts as not sent."""
         if not ray.wait(stop_signal, timeout=0, fetch_local=False)[0]:
@@ -236,4 +240,4 @@ def remote_task(
 def needs(settings: dict[str, Any]) -> tuple[int, int]:
     """The cores and GPUs that a run needs."""
     actors = settings["actors"] if settings["where"] == "processes" else 0
-    return settings["threads"] + actors, int(settings["device"] == "cuda")
+    return max(settings["threads"], 1) + actors, int(settings["device"] == "cuda")

@@ -6,7 +6,7 @@ import pytest
 
 from tenfold.ops.adam import adam_numba
 from tenfold.ops.mlp import RELU, mlp_forward, parameter_count
-from tenfold.ops.products import FEATURES, LARGE, LISTED, WIDE, product_by_blas, product_by_tiles
+from tenfold.ops.products import FEATURES, LARGE, TILED, WIDE, product_by_blas, product_by_tiles
 from tenfold.ops.tiles import LANES, columns_of
 
 
@@ -41,7 +41,7 @@ def test_an_item_of_a_batch_does_not_depend_on_the_others(wide: int) -> None:
 
 def test_a_network_larger_than_tiles_are_for_is_right() -> None:
     """Its second product is left to BLAS."""
-    sizes, rows = np.array([3, LISTED + 9, 5]), 16
+    sizes, rows = np.array([3, TILED + 9, 5]), 16
     rng = np.random.default_rng(0)
     flat, x = (
         rng.normal(size=parameter_count(sizes)).astype(np.float32),

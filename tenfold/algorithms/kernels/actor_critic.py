@@ -11,38 +11,41 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.algorithms.kernels.actor_critic_arrays import (
+    DELTA,
+    HIDDEN,
+    NOW,
+    REPLAY,
+    VALUE,
+    Y,
+    acting_columns,
+    batch_columns,
+    scaled_columns,
+)
 from tenfold.core.kernels import kernel, schedule_at
-from tenfold.core.random import Purpose, draw_uniform
+from tenfold.core.random import draw_uniform
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import open_table
+from tenfold.core.work import block_size, bounds_of, pieces_of, share_work
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import (
     ERROR,
     FIRST_NUMBER,
-    OWN_ITEMS,
     STEP,
     WEIGHT,
     draw_batch,
-    keys_of,
     network_inputs,
-    norm_arrays,
-    pack_params,
-    zeros,
 )
 from tenfold.engines.fused_engine import FusedActing, FusedRounds
-from tenfold.ops.adam import adam_numba, sum_of_squares
 from tenfold.ops.critics import critic_gradient, pick_columns
-from tenfold.ops.mlp import mlp_backward, mlp_by_input, mlp_forward, parameter_total
-
-# places in `keys`
-REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
-DRAWS = Purpose.REPLAY, Purpose.ACTION, Purpose.NOISE_ACT, Purpose.POLICY, Purpose.NEXT_POLICY
-# rows of `items`, behind those of all algorithms
-Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(OWN_ITEMS, OWN_ITEMS + 5)
-# rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
-NOW, NEXT = range(2)
-HIDDEN, NEXT_HIDDEN, DELTA = range(3)
-
+from tenfold.ops.mlp import mlp_by_input, mlp_forward, parameter_total
+from tenfold.ops.split_adam import adam_by_team
+from tenfold.ops.split_mlp import (
+    backward,
+    backward_all,
+    forward_all,
+    output_of,
+)
 
 # acting
 
@@ -116,14 +119,14 @@ def part_of(actor_sizes, critic_sizes, c):
 
 
 @kernel
-def critic_values(flat, first, sizes, activation, x, layers, q):
+def critic_values(team, flat, first, sizes, activation, x, layers, q):
     """Values of as many critics as `q` has rows, whose parameters begin at `first`, into `q`. Every
     layer's outputs stay in `layers`."""
-    size = parameter_total(sizes)
-    for c in range(q.shape[0]):
-        critic = flat[first + c * size : first + (c + 1) * size]
-        output = mlp_forward(critic, sizes, activation, x, layers[c])
-        for b in range(q.shape[1]):
+    critics, size = q.shape
+    forward_all(team, flat[first:], sizes, activation, x, layers[:critics])
+    for c in range(critics):
+        output = output_of(layers, c, sizes, size)
+        for b in range(size):
             q[c, b] = output[0, b]
 
 
@@ -145,30 +148,34 @@ def average(x):
 
 
 @kernel
-def step_of_adam(online, grad, mean, square, part, number, lr, eps):
-    """Of the parameters of a part; returns the sum of their gradient's squares."""
-    first, last = part
-    gradient = grad[first:last]
-    adam_numba(online[first:last], gradient, mean[first:last], square[first:last], number, lr, eps)
-    return sum_of_squares(gradient)
+def step_of_adam(table, first, last, number, networks):
+    """Of the parameters first … last − 1, those of so many networks; returns the sum of their
+    gradient's squares."""
+    a, total = open_table(table), np.float32(0)
+    buffers = a.online[first:last], a.grad[first:last], a.mean[first:last], a.square[first:last]
+    lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
+    adam_by_team(a.team, a.squares[:networks], *buffers, number, lr, a.adam_eps)
+    for i in range(networks):
+        total += a.squares[i]
+    return total
 
 
 @kernel
 def learn_critics(table):
-    """Every critic from the targets Y of the actions that were taken, one after another: what a
-    critic's step needs is then in the cache. Returns the loss, the mean value and the sum of the
-    gradients' squares."""
+    """Every critic from the targets Y of the actions that were taken. Returns the loss, the mean
+    value and the sum of the gradients' squares."""
     a = open_table(table)
-    critics, size, activation = a.q.shape[0], a.row.size, a.activation
-    lr, by_q = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP]), a.items[VALUE]
-    loss, mean, squares = np.float32(0), np.float32(0), np.float32(0)
+    critics, size, by_q = a.q.shape[0], a.row.size, a.items[VALUE]
+    first, _ = part_of(a.actor_sizes, a.critic_sizes, 0)
+    _, last = part_of(a.actor_sizes, a.critic_sizes, critics - 1)
+    networks = a.critic_sizes, a.activation, a.inputs[NOW], a.critic_layers
+    forward_all(a.team, a.online[first:last], *networks)
+    loss, mean = np.float32(0), np.float32(0)
     for b in range(size):
         a.items[ERROR, b] = 0
     for c in range(critics):
-        part = part_of(a.actor_sizes, a.critic_sizes, c)
-        critic, layers = a.online[part[0] : part[1]], a.critic_layers[c]
-        output = mlp_forward(critic, a.critic_sizes, activation, a.inputs[NOW], layers)
-        by_output = a.delta[a.delta.size - output.size :].reshape(output.shape)
+        output = output_of(a.critic_layers, c, a.critic_sizes, size)
+        by_output = output_of(a.delta, c, a.critic_sizes, size)
         for b in range(size):
             a.q[c, b] = output[a.options_taken[b], b]
         _, _, part_loss, value = critic_gradient(
@@ -177,41 +184,61 @@ def learn_critics(table):
         for k in range(output.shape[0]):
             for b in range(size):
                 by_output[k, b] = by_q[b] if a.options_taken[b] == k else np.float32(0)
-        grad = a.grad[part[0] : part[1]]
-        mlp_backward(
-            critic, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.scratch_t, grad
-        )
-        squares += step_of_adam(
-            a.online, a.grad, a.mean, a.square, part, a.updates_made[0], lr, a.adam_eps
-        )
         loss += part_loss
         mean += value / np.float32(critics)
-    return loss, mean, squares
+    grad = a.grad[first:last]
+    backward_all(a.team, a.online[first:last], *networks, a.delta, a.scratch_t, grad)
+    return loss, mean, step_of_adam(table, first, last, a.updates_made[0], critics)
 
 
 @kernel
-def through_critic(table, c, which):
-    """∂/∂a of −Σ Q_c / B over the items `which`, into their columns of `by_action`."""
+def through_critic(table, c, begin, end):
+    """∂/∂a of −Σ Q_c / B over the items order[begin … end − 1], into their columns of `by_action`.
+    Its scratch is that of these places in the order alone."""
     a = open_table(table)
-    size, count, features = a.row.size, which.size, a.actor_sizes[0]
+    size, count, features = a.row.size, end - begin, a.actor_sizes[0]
+    first, last = part_of(a.actor_sizes, a.critic_sizes, c)
     if count == 0:
         return
-    first, last = part_of(a.actor_sizes, a.critic_sizes, c)
-    room = a.delta.size // size * count
-    hidden, delta = a.critic_layers[c], a.delta[:room]
+    outputs, which = a.picked.size // size, a.order[begin:end]
+    hidden, delta = a.critic_layers[c], a.delta[0, outputs * begin : outputs * end]
     if count < size:
-        hidden = a.picked[:room]
+        hidden = a.picked[outputs * begin : outputs * end]
         pick_columns(a.critic_layers[c], size, which, hidden)
     for j in range(count):
-        delta[room - count + j] = np.float32(-1) / np.float32(size)
+        delta[delta.size - count + j] = np.float32(-1) / np.float32(size)
     dimensions = a.by_action.shape[0]
     # `scratch_t` is free between two backward passes
-    by_input = a.scratch_t[: dimensions * count].reshape(dimensions, count)
+    by_input = a.scratch_t[dimensions * begin : dimensions * end].reshape(dimensions, count)
     critic, inputs = a.online[first:last], a.inputs[NOW]
     mlp_by_input(critic, a.critic_sizes, a.activation, inputs, hidden, delta, features, by_input)
     for d in range(dimensions):
         for j in range(count):
             a.by_action[d, which[j]] = by_input[d, j]
+
+
+@kernel
+def through_block(index, table, block):
+    """`through_critic` of a block of a critic's items."""
+    bounds, c = open_table(table).bounds, 0
+    blocks = pieces_of(bounds[1], block)
+    while index >= blocks:
+        index -= blocks
+        c += 1
+        blocks = pieces_of(bounds[c + 1] - bounds[c], block)
+    first, count = bounds_of(index, bounds[c + 1] - bounds[c], block)
+    through_critic(table, c, bounds[c] + first, bounds[c] + first + count)
+
+
+@kernel
+def through_critics(table):
+    """The derivative by every item's action, through the critic to which `order` and `bounds` give
+    it."""
+    a, blocks = open_table(table), 0
+    block = block_size(a.team, a.row.size)
+    for c in range(a.bounds.size - 1):
+        blocks += pieces_of(a.bounds[c + 1] - a.bounds[c], block)
+    share_work(a.team, blocks, through_block, (table, block))
 
 
 @kernel
@@ -222,83 +249,12 @@ def learn_actor(table, number):
     part = part_of(a.actor_sizes, a.critic_sizes, -1)
     actor, grad, inputs = a.online[: part[1]], a.grad[: part[1]], a.inputs[NOW, : a.actor_sizes[0]]
     hidden, delta = a.actor_layers[HIDDEN], a.actor_layers[DELTA]
-    mlp_backward(actor, a.actor_sizes, a.activation, inputs, hidden, delta, a.scratch_t, grad)
-    lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
-    return step_of_adam(a.online, a.grad, a.mean, a.square, part, number, lr, a.adam_eps)
+    network = a.actor_sizes, a.activation, inputs, hidden
+    backward(a.team, actor, *network, delta, a.scratch_t, grad)
+    return step_of_adam(table, *part, number, 1)
 
 
 # the engine
-
-
-def actor_critic_params(agent: ActorCriticAgent, **more: Any) -> dict[str, np.ndarray]:
-    """The settings as kernels read them."""
-    actions = agent.actions
-    if isinstance(actions, BoundedActions):
-        more["single"] = actions.space.dtype == np.float32
-    else:
-        more["first_option"] = actions.start
-    return pack_params(agent, **more)
-
-
-def acting_columns(agent: ActorCriticAgent, count: int) -> dict[str, np.ndarray]:
-    """What choosing actions reads but for the settings, and scratch for `count` environments."""
-    sizes, reals = np.array(agent.online.actor.sizes), agent.actions.reals
-    return {
-        "online": agent.online.flat.numpy(),
-        "actor_sizes": sizes,
-        "keys": keys_of(agent, *DRAWS),
-        "e_inputs": zeros(sizes[0], count),
-        "e_hidden": zeros(count * int(sizes[1:].sum())),
-        "e_noise": zeros(reals, count),
-        "e_drawn": zeros(reals, count),
-        "e_log_p": zeros(count),
-        **norm_arrays(agent),
-    }
-
-
-def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
-    """Parameters, and scratch for batches of `batch` items."""
-    online, reals = agent.online, agent.actions.reals
-    actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
-    critics, outputs = len(online.critics), int(critic[1:].sum())
-    assert critic[0] == actor[0] + reals
-    return {
-        "updates_made": agent.count,
-        "target": agent.target.flat.numpy(),
-        "grad": online.flat_grad.numpy(),
-        "mean": agent.exp_avg.numpy(),
-        "square": agent.exp_avg_sq.numpy(),
-        "critic_sizes": critic,
-        "inputs": zeros(2, critic[0], batch),
-        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
-        "critic_layers": zeros(critics, batch * outputs),  # of each critic
-        "delta": zeros(batch * outputs),  # of one critic's layers
-        "picked": zeros(batch * outputs),
-        "noise": zeros(2, reals, batch),
-        # actions of the current policy, or their values
-        "drawn": zeros(reals or int(actor[-1]), batch),
-        "by_action": zeros(reals, batch),
-        "q": zeros(critics, batch),
-        "items": np.ones((ITEMS, batch), np.float32),  # weights of uniform replay stay 1
-        "scratch_t": zeros(batch * int(max(actor.max(), critic.max()))),
-        "order": np.zeros(batch, np.int64),
-        "bounds": np.zeros(critics + 1, np.int64),
-        # of discrete actions; of numbers all 0, which picks a critic's only output
-        "options_taken": np.zeros(batch, np.int64),
-    }
-
-
-def scaled_columns(agent: ActorCriticAgent, scaled: np.ndarray) -> dict[str, np.ndarray]:
-    """Where the next actions go as the environments take them, one of three kinds of numbers, and
-    their bounds."""
-    kinds = {"e_whole": np.int64, "e_single": np.float32, "e_double": np.float64}
-    rows = {name: np.zeros((0,) if name == "e_whole" else (0, 0), kinds[name]) for name in kinds}
-    name = next(name for name, kind in kinds.items() if scaled.dtype == kind)
-    rows[name] = scaled if name == "e_whole" else scaled.reshape(len(scaled), -1)
-    actions: Any = agent.actions
-    bounded = isinstance(actions, BoundedActions)
-    bounds = (actions.low, actions.high) if bounded else (np.zeros(0), np.zeros(0))
-    return rows | dict(zip(("action_low", "action_high"), bounds, strict=True))
 
 
 class FusedActorCritic(FusedRounds):

@@ -10,6 +10,7 @@ from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fused import (
     ALL_STAGES,
@@ -28,15 +29,17 @@ from tenfold.engines.fused import (
     norm_arrays,
     pack_params,
     replay_round,
+    team_for_updates,
     zeros,
 )
 from tenfold.engines.fused_engine import FusedActing, FusedRounds
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
-from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
-from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_count
+from tenfold.ops.mlp import mlp_forward, parameter_count
 from tenfold.ops.sampling import fill_factors, noisy_gradient, noisy_parameters
+from tenfold.ops.split_adam import adam_by_team, clip_by_team, polyak_by_team
+from tenfold.ops.split_mlp import backward, forward, scratch_size
 from tenfold.ops.td import (
     base_of,
     categorical_gradient,
@@ -101,14 +104,15 @@ def acting_columns(agent: DQNAgent, count: int, perturbed: int = 1) -> dict[str,
 
 
 def batch_columns(agent: DQNAgent, batch: int) -> dict[str, np.ndarray]:
-    """Scratch for updates by batches of so many items."""
+    """The team that shares updates by batches of so many items, and scratch for them."""
     sizes = np.array(agent.online.sizes)
     return {
+        "team": team_for_updates(batch, sizes),
         "updates_made": agent.count,
         "inputs": zeros(2, sizes[0], batch),
         "layers": zeros(4, batch * int(sizes[1:].sum())),
         "items": np.ones((OWN_ITEMS, batch), np.float32),  # weights of uniform replay stay 1
-        "scratch_t": zeros(batch * int(sizes.max())),
+        "scratch_t": zeros(scratch_size(sizes, batch)),
     }
 
 
@@ -223,14 +227,15 @@ def find_gradient(table):
         grad = a.perturbed[GRAD_UNDER_NOISE]
     obs, next_obs = a.inputs[0], a.inputs[1]
     hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
-    next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
+    next_output = forward(a.team, target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
     chooser = next_output
     if a.double:
-        chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
-    output = mlp_forward(online, sizes, activation, obs, hidden)
+        room = a.layers[CHOOSING_HIDDEN]
+        chooser = forward(a.team, online, sizes, activation, next_obs, room)
+    output = forward(a.team, online, sizes, activation, obs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
     loss, q = loss_gradient(table, output, next_output, chooser, by_output)
-    mlp_backward(online, sizes, activation, obs, hidden, delta, a.scratch_t, grad)
+    backward(a.team, online, sizes, activation, obs, hidden, delta, a.scratch_t, grad)
     if a.noisy:
         noisy_gradient(grad, sizes, a.factors[0], a.block[DQN_GRAD])
     return loss, q
@@ -258,12 +263,13 @@ def step_and_follow(table):
     a = open_table(table)
     updates, grad = a.updates_made, a.block[DQN_GRAD]
     online, target = a.block[DQN_ONLINE], a.block[DQN_TARGET]
-    _, norm = clip_numba(grad, a.clip_norm)
+    norm = clip_by_team(a.team, grad, a.clip_norm)
     updates[0] += 1
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
-    adam_numba(online, grad, a.block[DQN_MEAN], a.block[DQN_SQUARE], updates[0], lr, a.adam_eps)
+    buffers = online, grad, a.block[DQN_MEAN], a.block[DQN_SQUARE]
+    adam_by_team(a.team, grad[:0], *buffers, updates[0], lr, a.adam_eps)
     if a.target_every == 0:
-        polyak_numba(target, online, a.tau)
+        polyak_by_team(a.team, target, online, a.tau)
     elif updates[0] % a.target_every == 0:
         for j in range(online.size):
             target[j] = online[j]
@@ -275,7 +281,7 @@ def update(table, memory):
     """One gradient update, as the plain engine does it."""
     m_obs, m_action = memory
     a = open_table(table)
-    sums, error = a.sums, a.items[ERROR]
+    sums, error, began = a.sums, a.items[ERROR], begin_trial(a.team)
     draw_batch(table, a.keys[REPLAY], m_obs, m_action, a.action)
     loss, q = find_gradient(table)
     norm = step_and_follow(table)
@@ -286,6 +292,7 @@ def update(table, memory):
     sums[2] += mean_size(error)
     sums[3] += norm
     sums[4] += 1
+    end_trial(a.team, began)
 
 
 @kernel

@@ -10,6 +10,7 @@ import numpy as np
 from tenfold.algorithms.ppo import PPO_GRAD, PPO_MEAN, PPO_ONLINE, PPO_SQUARE
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import (
     ACT,
     DUE,
@@ -23,11 +24,12 @@ from tenfold.engines.fused import (
 )
 from tenfold.envs.control import play_all
 from tenfold.memory.rollout import store_in_rollout
-from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.advantages import finish_rollout
-from tenfold.ops.mlp import mlp_backward, mlp_forward, parameter_total
+from tenfold.ops.mlp import parameter_total
 from tenfold.ops.moments import EPSILON, norm_apply, norm_scale, norm_update
 from tenfold.ops.sampling import shuffle
+from tenfold.ops.split_adam import adam_by_team, clip_by_team
+from tenfold.ops.split_mlp import backward, forward
 from tenfold.ops.surrogate import KL, draw_action, policy_gradient, value_gradient
 
 FINISH = 8  # a stage of a round, besides those of `engines.fused`
@@ -121,20 +123,18 @@ def network_gradient(rows, table):
     reals = a.r_real.shape[2]
     split = reals + parameter_total(p_sizes)
     policy, inputs = flat[reals:split], inputs_of(table, rows)
-    # the policy
     hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
-    output = mlp_forward(policy, p_sizes, activation, inputs, hidden)
+    output = forward(a.team, policy, p_sizes, activation, inputs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
     policy_loss_gradient(rows, table, output, by_output)
-    mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, a.scratch_t, grad[reals:split])
-    # the value
+    passed = activation, inputs, hidden, delta, a.scratch_t
+    backward(a.team, policy, p_sizes, *passed, grad[reals:split])
     hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
-    value = mlp_forward(flat[split:], v_sizes, activation, inputs, hidden)
+    value = forward(a.team, flat[split:], v_sizes, activation, inputs, hidden)
     by_value = delta[delta.size - value.size :].reshape(value.shape)
     value_loss_gradient(rows, table, value, by_value)
-    mlp_backward(
-        flat[split:], v_sizes, activation, inputs, hidden, delta, a.scratch_t, grad[split:]
-    )
+    passed = activation, inputs, hidden, delta, a.scratch_t
+    backward(a.team, flat[split:], v_sizes, *passed, grad[split:])
 
 
 @kernel(inline="always")
@@ -158,13 +158,14 @@ def learn_minibatches(table, order, gradient, arguments):
             shuffle(a.keys[SHUFFLES], a.updates_made[1], order)
             a.updates_made[1] += 1
             a.epoch_kl[0] = 0
-        before = sums[KL]
+        before, began = sums[KL], begin_trial(a.team)
         gradient(size * part // count, size * (part + 1) // count, arguments)
-        _, norm = clip_numba(grad, a.clip_norm)
+        norm = clip_by_team(a.team, grad, a.clip_norm)
         a.updates_made[0] += 1
         lr = schedule_at(a.lr, FIRST_NUMBER, counter[STEP])
         moments = (a.block[PPO_MEAN], a.block[PPO_SQUARE], a.updates_made[0])
-        adam_numba(a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
+        adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
+        end_trial(a.team, began)
         sums[5] += norm
         sums[6] += 1
         a.epoch_kl[0] += (sums[KL] - before) / count
@@ -200,7 +201,7 @@ def values_of(obs, table):
     flat = a.block[PPO_ONLINE]
     unseen_inputs(obs, table)
     value = flat[flat.size - parameter_total(a.value_sizes) :]
-    return mlp_forward(value, a.value_sizes, a.activation, a.e_inputs, a.e_hidden)
+    return forward(a.team, value, a.value_sizes, a.activation, a.e_inputs, a.e_hidden)
 
 
 @kernel
@@ -315,8 +316,8 @@ def act(table, acting):
     transpose_rows(r_obs[t], a.obs_scale, a.e_inputs)
     split = reals + parameter_total(a.policy_sizes)
     policy, net = flat[reals:split], (a.activation, a.e_inputs, a.e_hidden)
-    sample_actions(table, mlp_forward(policy, a.policy_sizes, *net))
-    value = mlp_forward(flat[split:], a.value_sizes, *net)
+    sample_actions(table, forward(a.team, policy, a.policy_sizes, *net))
+    value = forward(a.team, flat[split:], a.value_sizes, *net)
     for b in range(e_obs.shape[0]):
         a.r_value[t, b] = value[0, b]
     return -1

@@ -7,6 +7,21 @@ The temperature's logarithm is the last of the parameters.
 import numpy as np
 
 from tenfold.algorithms.kernels.actor_critic import (
+    FusedActorCritic,
+    acting_output,
+    average,
+    critic_values,
+    draw_items,
+    learn_actor,
+    learn_critics,
+    put_actions,
+    put_rows,
+    random_actions,
+    scale_actions,
+    step_of_adam,
+    through_critics,
+)
+from tenfold.algorithms.kernels.actor_critic_arrays import (
     ACTING,
     DELTA,
     HIDDEN,
@@ -19,32 +34,19 @@ from tenfold.algorithms.kernels.actor_critic import (
     POLICY,
     RANDOM,
     VALUE,
-    FusedActorCritic,
     Y,
-    acting_output,
     actor_critic_params,
-    average,
-    critic_values,
-    draw_items,
-    learn_actor,
-    learn_critics,
-    put_actions,
-    put_rows,
-    random_actions,
-    scale_actions,
-    step_of_adam,
-    through_critic,
 )
 from tenfold.algorithms.sac import SACAgent
 from tenfold.algorithms.sac_td3_settings import Auto
-from tenfold.core.kernels import kernel, schedule_at
+from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import (
     ALL_STAGES,
     DISCOUNT,
     ERROR,
-    FIRST_NUMBER,
     REWARD,
     ROUNDS,
     STEP,
@@ -54,7 +56,6 @@ from tenfold.engines.fused import (
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
-from tenfold.ops.adam import polyak_numba
 from tenfold.ops.critics import (
     discrete_actor_gradient,
     order_by_least,
@@ -62,8 +63,10 @@ from tenfold.ops.critics import (
     soft_target,
     temperature_gradient,
 )
-from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.squashed import fill_noise, squashed_gradient, squashed_sample
+from tenfold.ops.mlp import parameter_total
+from tenfold.ops.split_adam import polyak_by_team
+from tenfold.ops.split_mlp import forward, forward_all, output_of
+from tenfold.ops.squashed import fill_noise, noise_by_team, squashed_gradient, squashed_sample
 
 
 @kernel(inline="always")
@@ -76,22 +79,21 @@ def learn_reals(table):
     actor, obs, layers = a.online[:first], a.inputs[NOW, :features], a.actor_layers
     next_obs, next_action = a.inputs[NEXT, :features], a.inputs[NEXT, features:]
     alpha = np.exp(a.online[a.online.size - 1])
-    fill_noise(a.keys[NEXT_POLICY], start, a.noise[NEXT])
-    output = mlp_forward(actor, a.actor_sizes, activation, next_obs, layers[NEXT_HIDDEN])
+    noise_by_team(a.team, a.keys[NEXT_POLICY], start, a.noise[NEXT])
+    output = forward(a.team, actor, a.actor_sizes, activation, next_obs, layers[NEXT_HIDDEN])
     squashed_sample(output, a.noise[NEXT], next_action, a.items[NEXT_LOG_P])
     critics = a.critic_sizes, activation
-    critic_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, a.q)
+    critic_values(a.team, a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, a.q)
     soft_target(a.q, a.items[NEXT_LOG_P], a.items[REWARD], a.items[DISCOUNT], alpha, a.items[Y])
     loss, mean, squares = learn_critics(table)
-    fill_noise(a.keys[POLICY], start, a.noise[NOW])
-    output = mlp_forward(actor, a.actor_sizes, activation, obs, layers[HIDDEN])
+    noise_by_team(a.team, a.keys[POLICY], start, a.noise[NOW])
+    output = forward(a.team, actor, a.actor_sizes, activation, obs, layers[HIDDEN])
     squashed_sample(output, a.noise[NOW], a.drawn, a.items[LOG_P])
     put_actions(a.drawn, features, a.inputs[NOW])
-    critic_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, a.q)
+    critic_values(a.team, a.online, first, *critics, a.inputs[NOW], a.critic_layers, a.q)
     # of every item through the critic that values it least: all together do the work of one
     _, _, least = order_by_least(a.q, a.order, a.bounds)
-    for c in range(a.q.shape[0]):
-        through_critic(table, c, a.order[a.bounds[c] : a.bounds[c + 1]])
+    through_critics(table)
     by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     squashed_gradient(output, a.noise[NOW], a.drawn, a.by_action, alpha / size, by_output)
     squares += learn_actor(table, a.updates_made[0])
@@ -99,12 +101,11 @@ def learn_reals(table):
 
 
 @kernel
-def least_values(flat, first, sizes, activation, x, layers, least):
+def least_values(team, flat, first, sizes, activation, x, layers, least):
     """min_c Q_c of every action [A, B]."""
-    size = parameter_total(sizes)
+    forward_all(team, flat[first:], sizes, activation, x, layers)
     for c in range(layers.shape[0]):
-        critic = flat[first + c * size : first + (c + 1) * size]
-        q = mlp_forward(critic, sizes, activation, x, layers[c])
+        q = output_of(layers, c, sizes, x.shape[1])
         for k in range(q.shape[0]):
             for b in range(q.shape[1]):
                 least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]
@@ -117,14 +118,15 @@ def learn_options(table):
     size, activation, layers = a.row.size, a.activation, a.actor_layers
     first, alpha = parameter_total(a.actor_sizes), np.exp(a.online[a.online.size - 1])
     actor, least, critics = a.online[:first], a.drawn, (a.critic_sizes, activation)
-    output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NEXT], layers[NEXT_HIDDEN])
-    least_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, least)
+    net = a.actor_sizes, activation
+    output = forward(a.team, actor, *net, a.inputs[NEXT], layers[NEXT_HIDDEN])
+    least_values(a.team, a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, least)
     policy_value(output, least, alpha, a.items[VALUE], a.items[NEXT_LOG_P])
     for b in range(size):
         a.items[Y, b] = a.items[REWARD, b] + a.items[DISCOUNT, b] * a.items[VALUE, b]
     loss, mean, squares = learn_critics(table)
-    output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NOW], layers[HIDDEN])
-    least_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, least)
+    output = forward(a.team, actor, *net, a.inputs[NOW], layers[HIDDEN])
+    least_values(a.team, a.online, first, *critics, a.inputs[NOW], a.critic_layers, least)
     policy_value(output, least, alpha, a.items[VALUE], a.items[LOG_P])
     by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     _, actor_loss = discrete_actor_gradient(output, least, alpha, by_output)
@@ -137,6 +139,7 @@ def update(table, memory):
     """One gradient update, as the plain engine does it."""
     m_obs, m_action = memory
     a = open_table(table)
+    began = begin_trial(a.team)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
     if m_action.ndim == 1:
@@ -146,11 +149,9 @@ def update(table, memory):
     if a.auto_temperature:
         last = a.online.size
         a.grad[last - 1] = temperature_gradient(a.items[LOG_P], a.target_entropy)
-        lr, part = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP]), (last - 1, last)
-        moments, eps = (a.mean, a.square), a.adam_eps
-        squares += step_of_adam(a.online, a.grad, *moments, part, a.updates_made[0], lr, eps)
+        squares += step_of_adam(table, last - 1, last, a.updates_made[0], 1)
     first = parameter_total(a.actor_sizes)
-    polyak_numba(a.target, a.online[first : first + a.target.size], a.tau)
+    polyak_by_team(a.team, a.target, a.online[first : first + a.target.size], a.tau)
     if a.prioritized:
         alphas, eps = a.alpha, a.priority_eps
         set_priorities(a.m_tree, a.m_top, a.row, a.items[ERROR], alphas, eps)
@@ -163,6 +164,7 @@ def update(table, memory):
     sums[5] += alpha
     sums[6] -= average(a.items[LOG_P])
     sums[7] += 1
+    end_trial(a.team, began)
 
 
 @kernel

@@ -4,19 +4,8 @@ target networks, and the exploring policy's actions, for the fused round (`engin
 import numpy as np
 
 from tenfold.algorithms.kernels.actor_critic import (
-    ACTING,
-    DELTA,
-    HIDDEN,
-    NEXT,
-    NEXT_HIDDEN,
-    NEXT_LOG_P,
-    NEXT_POLICY,
-    NOW,
-    RANDOM,
     FusedActorCritic,
-    Y,
     acting_output,
-    actor_critic_params,
     average,
     critic_values,
     draw_items,
@@ -26,11 +15,25 @@ from tenfold.algorithms.kernels.actor_critic import (
     put_rows,
     random_actions,
     scale_actions,
-    through_critic,
+    through_critics,
+)
+from tenfold.algorithms.kernels.actor_critic_arrays import (
+    ACTING,
+    DELTA,
+    HIDDEN,
+    NEXT,
+    NEXT_HIDDEN,
+    NEXT_LOG_P,
+    NEXT_POLICY,
+    NOW,
+    RANDOM,
+    Y,
+    actor_critic_params,
 )
 from tenfold.algorithms.td3 import TD3Agent
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
+from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import (
     ALL_STAGES,
     DISCOUNT,
@@ -45,13 +48,14 @@ from tenfold.engines.fused import (
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
-from tenfold.ops.adam import polyak_numba
 from tenfold.ops.critics import soft_target
-from tenfold.ops.mlp import mlp_forward, parameter_total
-from tenfold.ops.squashed import fill_noise, smoothed
+from tenfold.ops.mlp import parameter_total
+from tenfold.ops.split_adam import polyak_by_team
+from tenfold.ops.split_mlp import forward
+from tenfold.ops.squashed import fill_noise, noise_by_team, smoothed
 
 # typed: one form of what is called for all
-NOTHING, UNLIMITED, FIRST = np.float64(0), np.float64(np.inf), np.int64(0)
+NOTHING, UNLIMITED = np.float64(0), np.float64(np.inf)
 
 
 @kernel(inline="always")
@@ -61,8 +65,9 @@ def find_targets(table):
     size, actor = a.row.size, parameter_total(a.actor_sizes)
     next_action = a.inputs[NEXT, a.actor_sizes[0] :]
     start = (a.updates_made[0] - 1) * size * next_action.shape[0]
-    fill_noise(a.keys[NEXT_POLICY], start, a.noise[NEXT])
-    output = mlp_forward(
+    noise_by_team(a.team, a.keys[NEXT_POLICY], start, a.noise[NEXT])
+    output = forward(
+        a.team,
         a.target[:actor],
         a.actor_sizes,
         a.activation,
@@ -71,7 +76,8 @@ def find_targets(table):
     )
     smoothed(output, a.noise[NEXT], a.smoothing, a.smoothing_clip, next_action)
     sizes, activation = a.critic_sizes, a.activation
-    critic_values(a.target, actor, sizes, activation, a.inputs[NEXT], a.critic_layers, a.q)
+    critics = a.inputs[NEXT], a.critic_layers, a.q
+    critic_values(a.team, a.target, actor, sizes, activation, *critics)
     log_p = a.items[NEXT_LOG_P]  # which counts for nothing
     soft_target(a.q, log_p, a.items[REWARD], a.items[DISCOUNT], NOTHING, a.items[Y])
 
@@ -84,22 +90,25 @@ def learn_policy(table):
     size, loss = a.row.size, np.float32(0)
     features, activation, layers = a.actor_sizes[0], a.activation, a.actor_layers
     obs, first, one = a.inputs[NOW, :features], parameter_total(a.actor_sizes), a.q[:1]
-    output = mlp_forward(a.online[:first], a.actor_sizes, activation, obs, layers[HIDDEN])
+    actor = a.online[:first], a.actor_sizes, activation
+    output = forward(a.team, *actor, obs, layers[HIDDEN])
     smoothed(output, a.noise[NOW], NOTHING, NOTHING, a.drawn)
     put_actions(a.drawn, features, a.inputs[NOW])
     critics = a.critic_sizes, activation
-    critic_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, one)
+    critic_values(a.team, a.online, first, *critics, a.inputs[NOW], a.critic_layers, one)
+    a.bounds[:] = size
+    a.bounds[0] = 0  # all items are the first critic's
     for b in range(size):
         a.order[b] = b
         loss -= a.q[0, b]
-    through_critic(table, FIRST, a.order)
+    through_critics(table)
     by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     for d in range(output.shape[0]):
         for b in range(size):
             action = a.drawn[d, b]
             by_output[d, b] = a.by_action[d, b] * (np.float32(1) - action * action)
     squares = learn_actor(table, a.updates_made[0] // a.policy_delay)
-    polyak_numba(a.target, a.online[: a.target.size], a.tau)
+    polyak_by_team(a.team, a.target, a.online[: a.target.size], a.tau)
     return loss / np.float32(size), squares
 
 
@@ -108,6 +117,7 @@ def update(table, memory):
     """One gradient update, as the plain engine does it."""
     m_obs, m_action = memory
     a = open_table(table)
+    began = begin_trial(a.team)
     draw_items(table, m_obs, m_action)
     a.updates_made[0] += 1
     find_targets(table)
@@ -128,6 +138,7 @@ def update(table, memory):
     a.sums[2] += average(a.items[ERROR])
     a.sums[3] += np.sqrt(squares)
     a.sums[5] += 1
+    end_trial(a.team, began)
 
 
 @kernel
