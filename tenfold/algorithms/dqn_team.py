@@ -247,6 +247,8 @@ class Team(DQNAgent):
 class SequentialAgents:
     """One agent after another, each by an engine of its own on its own lanes."""
 
+    notices: Any = ()
+
     def __init__(
         self, team: Team, replay: TeamReplay, envs: Any, kind: type[OffPolicyEngine]
     ) -> None:

@@ -185,8 +185,9 @@ class Run(Config):
     def lanes(self) -> int:
         """Environments of all actors, as the settings say; those of tensors may say it in their
         name."""
-        in_name = str(parse_call(self.env, "env")[2].get("num_envs", ""))
-        return max(int(in_name), 1) if in_name.isdigit() else self.num_envs * self.actors
+        arguments = parse_call(self.env, "env")[2] if "num_envs" in self.env else {}
+        count = arguments.get("num_envs", "")
+        return max(int(count), 1) if count.isdigit() else self.num_envs * self.actors
 
     @property
     def steps_ahead(self) -> int:

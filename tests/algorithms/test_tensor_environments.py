@@ -431,3 +431,14 @@ def test_numbers_that_are_not_finite_are_told_with_their_world(what: str, name: 
         ),
     ):
         learner.round(48)
+
+
+def test_what_vector_environments_write_into_shared_metadata_is_nothing_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gymnasium's write their mode into the metadata of whatever they wrap: often all share it."""
+    gym = drifting.gym
+    monkeypatch.setitem(gym.Env.metadata, "autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
+    learner = make_learner(run_of(PPO_SETTINGS, "groups", "free"))
+    assert learner.envs.num_envs > 1
+    learner.close()

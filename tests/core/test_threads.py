@@ -89,6 +89,7 @@ def test_threads_are_as_many_as_cores_or_as_asked_and_no_more_than_indices(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
     monkeypatch.setattr(module, "LIMITS", {})
+    monkeypatch.setattr(module, "SHARED", [])
     assert (team_threads(1), team_threads(5), team_threads(64)) == (1, 5, 16)
     set_team_limit(3)
     assert (team_threads(1), team_threads(64)) == (1, 3)
