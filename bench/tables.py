@@ -400,11 +400,7 @@ def split_steps() -> str:
             lambda row: times(row["ratio"]),
         ),
     )
-    cores = "{cores} cores of an {cpu}".format_map(found["machine"])
-    return (
-        f"{table}\n\nOn {cores} that other work kept busy: environments that compute gain nothing "
-        "there, and a run that tries it stays in one process."
-    )
+    return f"{table}\n\n" + "On {cores} cores of an {cpu}.".format_map(found["machine"])
 
 
 def real_work() -> str:
