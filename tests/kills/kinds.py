@@ -35,6 +35,10 @@ THREADS = (
     "--env Hopper-v5 --env-threads 2 --agent.net.hidden 16,16 --agent.batch-size 8 --agent.capacity 2k "
     "--num-envs 4 --log-every 100 --eval-every 200 --eval-episodes 2 --checkpoint-every 100"
 )
+WIDE = (
+    "--env tenfold/Pendulum-v1 --agent.net.hidden 256,256 --agent.batch-size 64 --agent.learning-starts 100 --agent.capacity 2k "
+    "--threads 2 --num-envs 1 --log-every 50 --eval-every 200 --eval-episodes 1 --checkpoint-every 100"
+)
 SPLIT = (
     "--env-threads 2 --num-envs 4 --agent.net.hidden 16 --log-every 100 --eval-every 500 --eval-episodes 2 "
     "--checkpoint-every 248 --patience 600"
@@ -88,6 +92,8 @@ KINDS = {
     "colony": Kind(COLONY, 512, 128),
     "sac": Kind(f"sac {CONTINUOUS}", 1500, 500),
     "td3": Kind(f"td3 {CONTINUOUS}", 1500, 500),
+    "wide sac": Kind(f"sac {WIDE}", 500, 200),
+    "overlap": Kind(f"{DQN} --overlap", 3000, 500),
     "mujoco": Kind(f"sac {THREADS}", 600, 200),
     "split dqn": Kind(
         f"dqn {SPLIT} --env CartPole-v1 --agent.batch-size 8 --agent.capacity 2k",
