@@ -251,6 +251,29 @@ def fast() -> str:
     return render("what | beside | sizes | times as fast | larger", (rows, *cells))
 
 
+def fast_real() -> str:
+    """What is gained at the sizes that people train at."""
+    by_sb3 = [row["ratio"] for row in rows_of("real-work")]
+    sac = [row["ratio"] for row in rows_of("cuda-wide-updates") if "JAX" in row["baseline"]]
+    cheetahs = max(rows_of("cuda-mujoco-step")[:5], key=lambda row: row["setting"]["threads"])
+    asleep = rows_of("split-step")[0]
+    cores = f"{results('real-work')['machine']['cores']} CPU cores"
+    rows = [
+        ("HalfCheetah by SAC, 256-256, an update a step", "Stable-Baselines3", cores, by_sb3[1]),
+        ("HalfCheetah by PPO, 64-64, 16 environments", "Stable-Baselines3", cores, by_sb3[0]),
+        ("an update of SAC, 256-256, batch 256", "JAX, one jitted scan", "H200", sac[0]),
+        ("the same in TensorFloat32", "JAX, one jitted scan", "H200", sac[1]),
+        ("a step of 16 HalfCheetahs", "Gymnasium, one by one", "16 cores", cheetahs["ratio"]),
+        ("a step of 8 environments of 5 ms", "one by one", "8 processes", asleep["ratio"]),
+    ]
+    names = "what", "beside", "on", "ratio"
+    dicts = [dict(zip(names, row, strict=True)) for row in rows]
+    return render(
+        "real work | beside | on | times as fast",
+        (dicts, "{what}", "{beside}", "{on}", "**{ratio:.3g}**"),
+    )
+
+
 def larger_ratios(row: Row) -> str:
     words = []
     for name, setting in row["larger"]:
@@ -446,5 +469,6 @@ TABLES = {
     "speed_short": speed_short,
     "bench": bench,
     "fast": fast,
+    "fast_real": fast_real,
     "reports": reports,
 }
