@@ -1,6 +1,6 @@
 """Work of the size people train at, end to end: HalfCheetah by PPO and SAC, Pong by PPO and DQN,
 beside Stable-Baselines3 in the same process where it can be imported (for Pong it wants OpenCV as
-well; those rows stand alone).
+well; those rows stand alone), SAC beside SBX too, which has the cores to itself in its turns.
 
     python bench/all.py real-work           # on the CPU, all its cores
     python bench/all.py --cuda cuda-real-work
@@ -10,6 +10,7 @@ in `tenfold train`: engine, threads, form of the environments. Stable-Baselines3
 logger output or callbacks; PPO of it runs on the CPU, as its documentation advises.
 """
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ SAC = {
     "capacity": 100_000,
     "net": {"hidden": [256, 256]},
 }
+PACKAGES = {"stable_baselines3": "Stable-Baselines3", "sbx": "SBX"}
 Turn = Callable[[], int]
 CORES = len(os.sched_getaffinity(0))
 
@@ -59,20 +61,22 @@ def ours(run: Run, warm: int, steps: int) -> tuple[Any, Turn]:
     return learner, turn
 
 
-def sb3(agent: dict[str, Any], lanes: int, device: str, warm: int, steps: int) -> Turn | None:
-    """The same by Stable-Baselines3; None where it cannot be imported."""
+def theirs(
+    package: str, agent: dict[str, Any], lanes: int, device: str, warm: int, steps: int
+) -> Turn | None:
+    """The same by Stable-Baselines3, or by SBX; None where it cannot be imported."""
     try:
         import gymnasium as gym
-        from stable_baselines3 import PPO as TheirPPO
-        from stable_baselines3 import SAC as TheirSAC
         from stable_baselines3.common.vec_env import DummyVecEnv
+
+        library = importlib.import_module(package)
     except ImportError:
         return None
     # it would put its monitor on a plain one
     envs = DummyVecEnv([lambda: gym.make(CHEETAH, disable_env_checker=True)] * lanes)
     net = {"net_arch": agent["net"]["hidden"]}
     if agent["name"] == "ppo":
-        model: Any = TheirPPO(
+        model: Any = library.PPO(
             "MlpPolicy",
             envs,
             learning_rate=agent["lr"],
@@ -84,7 +88,7 @@ def sb3(agent: dict[str, Any], lanes: int, device: str, warm: int, steps: int) -
             seed=0,
         )
     else:
-        model = TheirSAC(
+        model = library.SAC(
             "MlpPolicy",
             envs,
             learning_starts=agent["learning_starts"],
@@ -108,18 +112,25 @@ def sb3(agent: dict[str, Any], lanes: int, device: str, warm: int, steps: int) -
 
 def compare(
     name: str, work: str, run: dict[str, Any], warm: int, steps: int, their_steps: int
-) -> dict[str, Any]:
-    theirs = sb3(run["agent"], run["num_envs"], run["device"], warm, their_steps)
+) -> list[dict[str, Any]]:
+    """A row for each package that can be imported."""
+    sides = {
+        package: theirs(package, run["agent"], run["num_envs"], run["device"], warm, their_steps)
+        for package in (PACKAGES if run["agent"]["name"] == "sac" else ["stable_baselines3"])
+    }
+    rivals = {package: side for package, side in sides.items() if side}
     learner, turn = ours(Run.of(run), warm, steps)
-    rivals = {"tenfold": turn} | ({"sb3": theirs} if theirs else {})
-    times = interleave(rivals, TURNS)
+    times = interleave({"tenfold": turn} | rivals, TURNS)
     learner.close()
     setting = {"work": work, "cores": CORES, "device": run["device"]}
-    if not theirs:
-        return alone(name, setting, times["tenfold"])
-    return per_second(
-        name, setting, ("Stable-Baselines3", times["sb3"]), ("tenfold", times["tenfold"])
-    )
+    if not rivals:
+        return [alone(name, setting, times["tenfold"])]
+    return [
+        per_second(
+            name, setting, (PACKAGES[package], times[package]), ("tenfold", times["tenfold"])
+        )
+        for package in rivals
+    ]
 
 
 def alone(name: str, setting: dict[str, Any], microseconds: float) -> dict[str, Any]:
@@ -132,13 +143,13 @@ def cheetah(name: str, device: str) -> list[dict[str, Any]]:
     rows = []
     if device == "cpu":
         work = "HalfCheetah-v5, PPO 64-64, 16 environments x 256 steps, 4 epochs of 8 minibatches"
-        rows.append(compare(name, work, base | {"agent": PPO}, 8192, 16_384, 4096))
+        rows += compare(name, work, base | {"agent": PPO}, 8192, 16_384, 4096)
     warm, turn = 1500, 400 if device == "cpu" else 4000
     for lanes in (1, LANES):
         many = f"{lanes} environment{'s' * (lanes > 1)}, {lanes} update{'s' * (lanes > 1)} a round"
         work = f"HalfCheetah-v5, SAC 256-256, batch 256, {many}"
         run = base | {"agent": SAC, "num_envs": lanes}
-        rows.append(compare(name, work, run, warm, turn, 200))
+        rows += compare(name, work, run, warm, turn, 200)
     return rows
 
 

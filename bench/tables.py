@@ -430,28 +430,27 @@ def real_work() -> str:
     """Work of usual sizes from start to end, by machine."""
     files = [file for name in ("cuda-real-work", "real-work") if (file := results(name))["rows"]]
 
-    def rate(row: Row, side: str) -> str:
-        return f"{row[side]:,}" if side in row else "–"
-
     rows = [
         {
             **row,
             "work": row["setting"]["work"],
             "where": "H200" if row["setting"]["device"] == "cuda" else "CPU",
             "cores": row["setting"]["cores"],
+            "beside": row.get("baseline", "–"),
             "ours": row.get("candidate_per_second", row.get("steps_per_second")),
         }
         for file in files
         for row in file["rows"]
     ]
     return render(
-        "work | on | cores | Stable-Baselines3, steps/s | tenfold, steps/s | times",
+        "work | on | cores | beside | its steps/s | tenfold, steps/s | times",
         (
             rows,
             "{work}",
             "{where}",
             "{cores}",
-            lambda row: rate(row, "baseline_per_second"),
+            "{beside}",
+            lambda row: f"{row['baseline_per_second']:,}" if "baseline" in row else "–",
             "**{ours:,}**",
             lambda row: times(row["ratio"]) if "ratio" in row else "–",
         ),
