@@ -1,8 +1,9 @@
 """A cart that swings up its pole, written in torch for thousands of worlds at once: an environment
 of tensors, on the CPU or a GPU.
 
-    tenfold train ppo --env cart_swingup:make --num-envs 64 --steps 400k
-    tenfold train sac --env cart_swingup:make --num-envs 16 --steps 40k
+    tenfold train ppo --env cart_swingup:make --num-envs 64 --steps 250k --agent.horizon 64
+    tenfold train sac --env cart_swingup:make --num-envs 16 --steps 60k --agent.every 8 \
+        --agent.lr 1e-3 --agent.net.hidden 64,64 --agent.learning-starts 1k
 """
 
 import math

@@ -12,7 +12,7 @@ import math
 import select
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -93,12 +93,13 @@ def shared_actions(
 
 def play_sample(
     envs: Environments, seed: int, patience: float, steps: int = MOST, seconds: float = LOOK
-) -> tuple[list[float], str]:
-    """Seconds of some steps by random actions, at least two, and a digest of all that they showed:
-    so that another process can be asked for the same."""
+) -> tuple[list[float], str, float]:
+    """Seconds of some steps by random actions, at least two; a digest of all that they showed, so
+    that another process can be asked for the same; and for which share of it the processor was
+    busy."""
     actions, stream = policy_actions(envs.action_space, envs.name), key(seed, Purpose.RANDOM_POLICY)
     digest, times = hashlib.sha256(envs.obs.tobytes()), list[float]()
-    end = perf_counter() + seconds
+    end, busy = perf_counter() + seconds, process_time()
     while len(times) < min(steps, 2) or (len(times) < steps and perf_counter() < end):
         address = len(times) * envs.num_envs + np.arange(envs.num_envs)
         action = actions.random(stream, address, envs.mask)
@@ -108,7 +109,7 @@ def play_sample(
         times.append(perf_counter() - start)
         for array in (envs.obs, envs.reward, envs.terminated, envs.truncated):
             digest.update(array.tobytes())
-    return times, digest.hexdigest()
+    return times, digest.hexdigest(), (process_time() - busy) / max(sum(times), 1e-9)
 
 
 class LaneWorker:
@@ -194,7 +195,7 @@ def run_env_worker(
         with contextlib.closing(replace(job, worlds=1).make()) as alone:
             talk.send(("ready",))
             talk.recv()
-            _, digest = play_sample(alone, job.seed, job.patience, sample, math.inf)
+            _, digest, _ = play_sample(alone, job.seed, job.patience, sample, math.inf)
             talk.send(("tried", digest))
         worlds = here.stop - here.start
         envs = replace(job, worlds=worlds, first=job.first + here.start).make()

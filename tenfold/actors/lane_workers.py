@@ -24,6 +24,7 @@ from tenfold.envs.making import make_environments
 PAYS = 300e-6
 LEAST = 1.3  # times as fast as one process several must be when they are tried
 SAVES = 2.0  # seconds that processes must save a run: about what it takes to start them
+WAITS, MOST_WAITING = 0.5, 32  # busy shares of environments that wait; processes for such
 ALONE = "one_process"  # in an environment's metadata: those of one run need to be in one process
 
 
@@ -54,13 +55,13 @@ def split_where_it_pays(run: Run, job: LaneJob) -> Environments:
     require_cores(run)
     sample = make_environments(job.name, 1, job.seed, job.policy, job.first)
     try:
-        times, digest = tried(sample, job)
+        times, digest, busy = tried(sample, job)
     finally:
         sample.close()
     if run.env_threads:
         workers, reason = min(run.env_threads, job.worlds), "as asked"
     else:
-        workers, reason = workers_by_cost(run, statistics.median(times))
+        workers, reason = workers_by_cost(run, statistics.median(times), busy)
     try:
         comparable = digest if sample.exact_resume else ""
         envs = SplitEnvironments(sample, job, workers, len(times), comparable)
@@ -111,7 +112,7 @@ def require_cores(run: Run) -> None:
         raise OneProcess("other runs share its cores")
 
 
-def tried(sample: Environments, job: LaneJob) -> tuple[list[float], str]:
+def tried(sample: Environments, job: LaneJob) -> tuple[list[float], str, float]:
     """`play_sample` of an adapter of one environment; raises OneProcess where such environments
     cannot be split."""
     if not sample.one_by_one:
@@ -125,13 +126,17 @@ def tried(sample: Environments, job: LaneJob) -> tuple[list[float], str]:
         raise OneProcess(f"a first try failed ({str(fault).rstrip('.')})") from None
 
 
-def workers_by_cost(run: Run, seconds: float) -> tuple[int, str]:
-    """How many processes pay, and why; `seconds`: of a step of one environment."""
+def workers_by_cost(run: Run, seconds: float, busy: float) -> tuple[int, str]:
+    """How many processes pay, and why; `seconds`: of a step of one environment, for which share of
+    it a core is `busy`. Of environments that wait a core serves several."""
     together, cores = run.num_envs * seconds, len(os.sched_getaffinity(0))
     reason = (
-        f"a step takes {1e6 * seconds:,.0f} us, and processes pay from "
+        f"a step of one takes {1e6 * seconds:,.0f} us, and processes pay from "
         f"{2e6 * PAYS / run.num_envs:,.0f} us on"
     )
+    if busy < WAITS:
+        cores = min(MOST_WAITING, math.floor(cores / max(busy, 0.01)))
+        reason += f", {1 - busy:.0%} of which it waits"
     workers = min(run.num_envs, cores, math.ceil(together / PAYS))
     if together < 2 * PAYS:
         raise OneProcess(reason)

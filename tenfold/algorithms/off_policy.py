@@ -67,6 +67,10 @@ class OffPolicyLearner(ActorLearner):
         alone = self.envs.agents == 1 and self.pool.direct
         if alone and not (run.verify or run.overlap):
             self.rounds_by = self.engine.rounds_by
+        if run.overlap:
+            gains = self.agent.device.type == "cuda"
+            about = "run while environments step" if gains else "gain nothing by overlap on a CPU"
+            self.engine_choice += f"; updates {about}"
         if run.verify:
             from tenfold.engines.lockstep import lockstep_of  # here: few ask for it
 

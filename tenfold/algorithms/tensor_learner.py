@@ -31,6 +31,8 @@ UNFIT: dict[str, Any] = {
     "normalize_reward": False,
     "clip_reward": None,
     "verify": 0,
+    "overlap": False,
+    "env_threads": 0,
 }
 MISSING = (
     "the last observation of an episode that a time limit cuts has not been given so far "

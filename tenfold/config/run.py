@@ -113,10 +113,10 @@ class Run(Config):
     """how MuJoCo tasks are stepped: auto, in compiled code on several threads where it gives the
     very numbers that Gymnasium's classes give; gymnasium, by those, one after another"""
     env_threads: Annotated[int, Limits(0, 1024)] = 0
-    """threads that step compiled MuJoCo tasks and Atari games, or processes that step other
-    environments of one actor; they change no number. 0: as many as there are cores and environments
-    (an actor's process has one thread), processes only where steps take long enough; 1: none but
-    this one"""
+    """threads that step compiled MuJoCo tasks and Atari games, or processes that step an actor's
+    other environments; they change no number. 0: as many as there are cores and environments (an
+    actor's process has one thread), processes where steps take long, more of them where steps wait;
+    1: all in this process"""
     share: bool = False
     """the agents of a world are one network (dqn; policies always are) instead of one each"""
     action_repeat: Annotated[int, Limits(1, 1000)] = 1
@@ -149,7 +149,7 @@ class Run(Config):
     """repeat every N-th update with the plain engine from a copy of the same state and compare; 0:
     never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """where the networks live; auto is cpu"""
+    """where the networks live; auto is cpu, or where an environment's tensors are"""
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
     """of products on a GPU, by the engines resident and cudagraph: fp32 (to rounding), bf16x3 (the
     resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""

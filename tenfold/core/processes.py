@@ -41,6 +41,8 @@ def spawning(reads_script: bool = True) -> Iterator[None]:
     have imported what they need. They hear no signal before `enter`; the parent hears what came
     meanwhile afterwards. `reads_script`: they import the program that this process runs."""
     usual, usual_data = spawn.get_command_line, spawn.get_preparation_data
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    reads_script &= script is None or Path(script).is_file()  # python - has the file <stdin>
 
     def without_script(name: str) -> dict[str, Any]:
         data = usual_data(name)

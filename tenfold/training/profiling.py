@@ -235,6 +235,8 @@ class CoreUse:
             for stage, spent in now.spent.items()
             if stage not in OTHERWISE
         }
+        if run.num_envs > 1:  # the first lines say why these are in one process
+            return ""
         share, other = spent["env"] / max(sum(spent.values()), 1), wider(run, self.cores)
         envs: Any = getattr(self.learner, "envs", None)
         if share < SHARE or not steps or not other or not getattr(envs, "one_by_one", False):

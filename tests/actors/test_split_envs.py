@@ -191,16 +191,24 @@ def pool_of(*arguments: Any, **more: Any) -> Iterator[InProcessPool]:
         yield pool
 
 
-def tried_in(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """A step takes so long from now on, and cores are free."""
+def tried_in(monkeypatch: pytest.MonkeyPatch, seconds: float, busy: float = 1.0) -> None:
+    """A step takes so long from now on, for a share of which a core is busy, and cores are free."""
     monkeypatch.setattr(lane_workers, "LEAST", 0.0)
     real = lane_workers.play_sample
 
     def timed(*arguments: Any) -> Any:
-        times, digest = real(*arguments)
-        return [seconds] * len(times), digest
+        times, digest, _ = real(*arguments)
+        return [seconds] * len(times), digest, busy
 
     monkeypatch.setattr(lane_workers, "play_sample", timed)
+
+
+def test_a_core_serves_several_environments_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores(monkeypatch, 2)
+    tried_in(monkeypatch, 5e-3, busy=0.1)
+    with pool_of(MANY, 4, steps=10**6) as pool:
+        assert len(pool.envs.slices) == 4
+        assert pool.envs.form.endswith("from 150 us on, 90% of which it waits")
 
 
 @pytest.mark.parametrize(
@@ -234,9 +242,7 @@ def test_a_measured_step_decides(
         assert form == ""
         return
     limit = 600e-6 / num_envs
-    reason = (
-        f"a step takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * limit:,.0f} us on"
-    )
+    reason = f"a step of one takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * limit:,.0f} us on"
     if count == 1:
         reason = "there is one core"
     if steps == 500:

@@ -36,7 +36,7 @@ def goes_on(learner: Any, steps: int, updates: int, env: float, update: float) -
 
 SUGGESTED = (
     "environments take 80% of the time on one core, 4 ms a step, and this process may use 16 cores: "
-    "a run with --actors 4 --num-envs 1 steps them in 4 processes"
+    "a run with --actors 8 steps them in 8 processes"
 )
 
 
@@ -47,7 +47,7 @@ def sixteen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("sixteen")
 def test_slow_environments_on_one_core_are_said_once_when_updates_have_their_share() -> None:
-    learner = learner_of(Run(num_envs=4))
+    learner = learner_of(Run())
     use = CoreUse(learner)
     goes_on(learner, 500, 0, 4.0, 0.0)  # before learning begins: 100 %
     assert use.early() == ""
