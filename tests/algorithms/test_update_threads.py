@@ -1,6 +1,8 @@
 """Updates of wide networks are shared by threads, and no number depends on how many: odd widths and
 batches, more threads than cores."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,3 +175,18 @@ def test_too_many_threads_are_one_sentence(here: Callable[..., Any]) -> None:
         done = here("train", "sac", "--env", "tenfold/Pendulum-v1", "--threads", count)
         assert done.returncode == 2 and "threads" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_new_process_whose_threads_are_the_first_to_call_blas_goes_on(tmp_path: Path) -> None:
+    """A first call takes Python's lock, which the thread that waits for the others holds."""
+    net = ["--agent.net.hidden", "256,256", "--agent.batch-size", "64", "--threads", "2"]
+    short = ["--agent.learning-starts", "100", "--agent.capacity", "2k", "--steps", "130"]
+    command = [sys.executable, "-m", "tenfold", "train", "sac", "--env", PENDULUM, *net, *short]
+    done = subprocess.run(
+        [*command, "--eval-every", "0", "--out", str(tmp_path / "run"), "--quiet"],
+        timeout=300,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert checkpoint_steps(tmp_path / "run")[-1] == 130
