@@ -37,10 +37,16 @@ BLOCK = 32  # items of a batch that are one piece of work
 
 
 @kernel
-def find_blas(matrix):
-    """Calls BLAS. The first call of a process looks it up under Python's lock, which a thread of a
-    team never gets while the one that calls waits for it."""
-    return np.dot(matrix, matrix)
+def find_blas(matrix, row, column, out):
+    """Calls every function of BLAS that products do. The first call of each in a process looks it
+    up under Python's lock, which a thread of a team never gets while the one that calls waits for
+    it."""
+    np.dot(matrix, matrix, out)
+    np.dot(matrix, column, out[:, :1].copy())
+    np.dot(row, matrix, out[:1])
+    np.dot(row, column, out[:1, :1].copy())
+    np.dot(column, row, out)
+    np.dot(matrix.T, matrix, out)
 
 
 def team_of(threads: int, measures: bool = False) -> np.ndarray:
@@ -48,7 +54,8 @@ def team_of(threads: int, measures: bool = False) -> np.ndarray:
     only while that is quicker."""
     address = team_for(threads)
     if address:
-        find_blas(np.zeros((1, 1), np.float32))
+        matrix, out = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
+        find_blas(matrix, matrix[:1], np.zeros((2, 1), np.float32), out)
     trial = [address, threads, 0, SHORTEST] if measures and threads > 1 else [0, 0, 0, 0]
     return np.array([address, threads, *trial, NEVER, NEVER])
 

@@ -50,6 +50,7 @@ class TensorWorlds:
         self.require_same_step()
         obs = self.reset(0)
         self.device = obs.device
+        self.refuse_numpy()
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, obs.shape[1:], np.float32)
         self.require_space()
         self.spec = EnvSpec(
@@ -99,6 +100,16 @@ class TensorWorlds:
             raise EnvironmentFault(
                 f"{self.name} has autoreset_mode {getattr(mode, 'name', mode)}: make it with "
                 "SAME_STEP, so that a step that ends an episode begins the next one."
+            )
+
+    def refuse_numpy(self) -> None:
+        """Refuses Gymnasium's own vector environments, whose worlds are Python on the host."""
+        inner = getattr(self.env, "unwrapped", self.env)
+        if self.namespace is np and isinstance(inner, gym.vector.VectorEnv):
+            raise EnvironmentFault(
+                f"{self.name} is a vector environment of NumPy arrays: give the name of its single "
+                "environment with num_envs, or a function that makes one, and they are stepped "
+                "together."
             )
 
     def require_space(self) -> None:
@@ -205,7 +216,7 @@ class TensorWorlds:
                 f"{self.name}: the {what} is on {value.device}, and observations are on {device}: "
                 "keep all of it on one device."
             )
-        return value
+        return value.detach()  # of a simulator that can be differentiated
 
     def observation(self, value: Any) -> torch.Tensor:
         """Observations [B, D] as float32."""

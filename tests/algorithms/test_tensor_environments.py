@@ -442,3 +442,23 @@ def test_what_vector_environments_write_into_shared_metadata_is_nothing_of_ours(
     learner = make_learner(run_of(PPO_SETTINGS, "groups", "free"))
     assert learner.envs.num_envs > 1
     learner.close()
+
+
+def test_vector_environments_of_numpy_arrays_are_refused_when_they_are_made() -> None:
+    gym = drifting.gym
+    same = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    envs = gym.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs=same)
+    with pytest.raises(EnvironmentFault, match="vector environment of NumPy arrays: give the name"):
+        adapt(envs, "mine")
+
+
+def test_simulators_that_can_be_differentiated_give_numbers_without_gradients() -> None:
+    env = drifting.make()
+    step, weight = env.step, torch.ones((), requires_grad=True)
+    env.step = lambda action: tuple(
+        value * weight if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for value in step(action)
+    )
+    worlds = adapt(env, "mine")
+    result = worlds.step(worlds.idle_action())
+    assert not any(t.requires_grad for t in result if isinstance(t, torch.Tensor))
