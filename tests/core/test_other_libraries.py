@@ -105,8 +105,12 @@ def test_a_result_asked_to_act_names_the_agent() -> None:
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )  # fmt: skip
 def test_what_is_elsewhere_is_answered_with_what_to_write_here(
-    command: list[str], words: str, here: Callable[..., Any]
+    command: list[str], words: str, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import gymnasium
+
+    for ident in ("ALE/SpaceInvaders-v5", "PongNoFrameskip-v4"):  # other tests import ale_py
+        monkeypatch.delitem(gymnasium.registry, ident, raising=False)
     done = here(*command, "--steps", "10")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and words in done.stderr
     assert "Walker2d" not in done.stderr and "sac?" not in done.stderr

@@ -252,9 +252,12 @@ def test_a_greedy_policy_that_is_much_worse_than_training_is_pointed_to(
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = Run(agent=ten.PPO(), eval_policy=how)  # type: ignore[arg-type]
-    result = SimpleNamespace(run=run, path=tmp_path, mean_return=trained)
+    result = SimpleNamespace(run=run, path=tmp_path, mean_return=trained, episodes=100)
     expected = (
         "Note: the greedy policy returned -158.00, and training, which draws actions, -16.00: "
         "--eval-policy sampled evaluates the policy as it trains."
     )
     assert greedy_note(result, rows[1]) == expected * told
+    # of few episodes of many environments: the shortest end first
+    result.episodes = 1
+    assert greedy_note(result, rows[1]) == ""

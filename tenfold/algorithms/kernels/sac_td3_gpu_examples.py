@@ -21,10 +21,10 @@ from tenfold.ops.device.language import available, device
 Case = tuple[str, int, int, dict[str, Any]]  # the agent, numbers of an observation, of an action
 CASES: tuple[Case, ...] = (
     ("sac", 5, 3, {}),
-    ("sac", 17, 6, {"temperature": 0.3, "batch_size": 64, "net": {"hidden": [128, 128]}}),
+    ("sac", 17, 6, {"temperature": 0.3, "net": {"hidden": [192, 192]}}),
     ("td3", 3, 1, {}),
 )
-COUNT, ROOM = 3, 40  # updates; rows of the table
+COUNT, ROOM = 2, 40  # updates; rows of the table
 # after the first of them rounding decides the sign of the smallest gradients' steps
 LR = 1e-3 if device() == "cpu" else 1e-5
 
