@@ -220,7 +220,10 @@ def test_updates_are_the_plain_engines(case: str, updates: int, device: str) -> 
         "masked",
         rarely("images"),
         rarely("team small"),
-        *WIDE_CASES,
+        "sac, wide",
+        rarely("sac, wide, prioritised"),
+        rarely("td3, wide"),
+        "td3, wide, several",
     ],
 )
 def test_updates_by_kernels_are_the_plain_engines(kernels: None, case: str, device: str) -> None:
