@@ -105,10 +105,10 @@ class Engine(Protocol):
     those with a rollout `store()` and `learn_from_rollout(step, clock)`."""
 
     description: str  # what is special about it, for the person who watches
+    notices: Any  # sentences about what happened, a list where it ever has any, else ()
     rounds_by: RoundDriver
 
-    # what keeps it from an agent, in words; empty if nothing does
-    @classmethod
+    @classmethod  # what keeps it from an agent, in words; empty if nothing does
     def why_not(cls, agent: Any, run: Any = None) -> str: ...
     def prepare(self, run: "Run") -> None: ...  # takes what it needs to know of a run
     def warm_up(self) -> None: ...  # compiles kernels; no side effects
