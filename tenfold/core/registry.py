@@ -90,6 +90,12 @@ class Domain:
         """All of them behind one adapter; None: they are stepped one by one."""
         return None
 
+    def episodes(self, env: str, lanes: int, stream: Any, episodes: int) -> "Environments | None":
+        """Lanes of an evaluation behind one adapter (`envs.bases.ChosenLanes`), lane i at the start
+        of episode i; episode e is seeded by number e of `stream`. None: they are stepped one by
+        one."""
+        return None
+
     def commands(self) -> tuple[Command, ...]:
         """Commands that only this domain has, beside `train`, `eval` and the others."""
         return ()

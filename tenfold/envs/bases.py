@@ -1,6 +1,7 @@
-"""Bases of environments: those whose state is a row of numbers, those with a choice for each of
-several heads, and ordinary ones that play the episodes of a seed."""
+"""Bases of environments: those whose state is a row of numbers, with a choice for each of several
+heads, whose episodes are chosen; ordinary ones that play the episodes of a seed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -38,6 +39,34 @@ class StateEnvironments(Environments):
             "ret": self.ret,
         }
         self.streams = np.array(self.keys, np.uint64)
+
+
+class ChosenLanes:
+    """Mixin: list it before an adapter whose `begin(i)` starts lane i's current episode. After an
+    episode a lane waits until `play` starts another one, by its number."""
+
+    autoreset = False
+    name: str
+    episodes: int  # how many there are to choose from
+    episode: Any
+    length: Any
+    playing: list[int]
+    begin: Callable[[int], None]
+
+    def play(self, i: int, episode: int) -> None:
+        """Starts an episode in lane i; a number beyond the last removes the lane."""
+        if episode < self.episodes:
+            self.episode[i] = episode
+            self.begin(i)
+        else:
+            self.rest(i)
+
+    def rest(self, i: int) -> None:
+        """No step moves lane i from now on."""
+        self.playing = [lane for lane in self.playing if lane != i]
+
+    def location(self, i: int, later: int = 0) -> str:
+        return f"{self.name}, evaluation, episode {self.episode[i]}, step {self.length[i] + later}"
 
 
 class SeededEnv(gym.Env[np.ndarray, Any]):

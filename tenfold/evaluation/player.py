@@ -16,13 +16,15 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import Agent, Policy
 from tenfold.core.random import Purpose, key
+from tenfold.core.registry import domain_of
 from tenfold.envs.adapter import Environments, episode_seeds
-from tenfold.envs.making import make_environments
+from tenfold.envs.bases import ChosenLanes
+from tenfold.envs.making import make_environments, stepped_one_by_one
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.envs.tensor_sources import most_lanes, steps_together
 from tenfold.memory.frames import FrameStack
 
-LANES = 16  # episodes played side by side, so that one forward pass serves all of them
+LANES = 32  # episodes played side by side, so that one forward pass serves all of them
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,13 @@ def random_policy(agent: Agent, seed: int) -> Policy:
     )
 
 
-class ChosenEpisodes(ScalarEnvironments):
-    """Environments whose episodes are chosen by number: `seeds` has the seed of each. After an
-    episode a lane waits until `play` starts the next one."""
-
-    autoreset = False
+class ChosenEpisodes(ChosenLanes, ScalarEnvironments):
+    """Environments one after another whose episodes have these seeds."""
 
     def __init__(
         self, name: str, lanes: int, seeds: list[int], policy: bool = False, **more: Any
     ) -> None:
-        self.seeds = seeds
+        self.seeds, self.episodes = seeds, len(seeds)
         super().__init__(name, lanes, 0, policy, **more)
 
     def begin_all(self) -> None:
@@ -107,16 +106,19 @@ class ChosenEpisodes(ScalarEnvironments):
         """Truncates the episode of lane i after a step, as a time limit would."""
         self.end(i, False, True)
 
-    def play(self, i: int, episode: int) -> None:
-        """Starts an episode in lane i; a number beyond the last removes the lane."""
-        if episode < len(self.seeds):
-            self.episode[i] = episode
-            self.begin(i)
-        else:
-            self.playing = [lane for lane in self.playing if lane != i]
 
-    def location(self, i: int, later: int = 0) -> str:
-        return f"{self.name}, evaluation, episode {self.episode[i]}, step {self.length[i] + later}"
+def make_chosen(
+    name: str, lanes: int, seed: int, purpose: Purpose, episodes: int, policy: bool, **more: Any
+) -> Environments:
+    """Environments that begin the episodes of a purpose by their numbers: a domain's, where it has
+    such, unless their constructor is given `more`."""
+    if steps_together(name):
+        return make_environments(name, lanes, episode_seeds(seed, purpose, 1)[0], policy)
+    if not more and not stepped_one_by_one(name):
+        envs = domain_of(name).episodes(name, lanes, key(seed, purpose), episodes)
+        if envs is not None:
+            return envs
+    return ChosenEpisodes(name, lanes, episode_seeds(seed, purpose, episodes), policy, **more)
 
 
 @dataclass(frozen=True)
@@ -198,13 +200,11 @@ def play(
     last; `more` goes to the environment's constructor.
     """
     queue = EpisodeQueue(episodes, budget, most=most_lanes(env_name, LANES))
-    seeds = episode_seeds(seed, purpose, episodes)
+    lanes, reads_masks = queue.lanes, agent.reads_masks
     with closing(
-        make_environments(env_name, queue.lanes, seeds[0], agent.reads_masks)
-        if steps_together(env_name)
-        else ChosenEpisodes(env_name, queue.lanes, seeds, agent.reads_masks, **more)
+        make_chosen(env_name, lanes, seed, purpose, episodes, reads_masks, **more)
     ) as envs:
-        refuse_unread(envs.spec, "this agent", agent.reads_masks)
+        refuse_unread(envs.spec, "this agent", reads_masks)
         if getattr(agent, "masked", False) and envs.mask is None:
             raise EnvironmentFault(
                 f"{envs.name} offers no action masks, and this agent learned with them: evaluate "

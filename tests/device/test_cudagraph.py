@@ -178,6 +178,8 @@ def assert_same_update(fast: Any, plain: Any, lr: float) -> None:
         # both critics are groups of one convolution; the policy's gradient is a difference of
         # values of about 1, and has their rounding in each of a layer's hundreds of numbers
         allowed, least = 2.5 * allowed, 5e-2
+        # matrix units cut a product's sum where others round it
+        allowed *= 4 if fast.engine.in_tiles else 1
     for own, other in zip(per_layer(fast.agent), per_layer(plain.agent), strict=True):
         scale = max(float(other.norm()), least)
         assert float((own - other).norm()) <= allowed * scale

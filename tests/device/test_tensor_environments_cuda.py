@@ -1,6 +1,7 @@
 """Environments of tensors on a GPU: what is learned there is what the plain engine learns on the
 CPU, by CUDA graphs and without, and nobody waits for the device while rows are played."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ def test_nobody_waits_for_the_gpu_while_rows_are_played(agent: dict[str, Any], e
     learner = learner_of(agent, "cuda", engine)
     learner.warm_up()
     learner.round(144)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings(action="ignore"):  # that this is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         for _ in range(8):
             if agent["name"] == "ppo":
                 step = learner.envs.step(learner.engine.act(learner.rounds))

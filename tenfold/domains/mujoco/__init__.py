@@ -1,6 +1,6 @@
 """Gymnasium's MuJoCo tasks (extra `mujoco`), stepped by MuJoCo's own library from compiled code."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenfold.core.registry import Domain
 
@@ -20,7 +20,7 @@ TASKS = {
 
 
 class Mujoco(Domain):
-    """Evaluated as any environment, by Gymnasium's own classes."""
+    """Evaluated by their returns."""
 
     name, title = "mujoco", "MuJoCo tasks"
     sets_limits = has_forms = True
@@ -42,6 +42,16 @@ class Mujoco(Domain):
             envs.form = f"stepped one by one, by Gymnasium: {reason}"
             return envs
         return MujocoEnvironments(env, num_envs, seed, first, original)
+
+    def episodes(self, env: str, lanes: int, stream: Any, episodes: int) -> "Environments | None":
+        from tenfold.domains.mujoco.lanes import MujocoEpisodes, why_not
+        from tenfold.envs.making import make_env
+
+        original = make_env(env)
+        if not why_not(env, original):
+            return MujocoEpisodes(env, lanes, stream, episodes, original)
+        original.close()
+        return None
 
 
 DOMAINS = (Mujoco(),)

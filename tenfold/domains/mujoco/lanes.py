@@ -27,6 +27,7 @@ from tenfold.domains.mujoco import TASKS
 from tenfold.domains.mujoco.rules import ADDRESSES, FIELDS, advance, begin, observe
 from tenfold.envs.adapter import SEED_BITS, Environments
 from tenfold.envs.arguments import split_name
+from tenfold.envs.bases import ChosenLanes
 from tenfold.envs.faults import put_away
 from tenfold.envs.making import limits_of, make_env
 from tenfold.envs.scalar import ScalarEnvironments, replayable, require_possible
@@ -99,6 +100,8 @@ def lane_functions() -> dict[str, Any]:
     @lane_function
     def step_lane(address, i):
         a = open_lanes(address)
+        if a.idle[i]:
+            return
         a.finite[i] = take_step(a, i, a.action[i])
         a.truncated[i] = a.length[i] >= a.limit  # terminated or not, as Gymnasium's TimeLimit
         if a.finite[i] and (a.terminated[i] or a.truncated[i]):
@@ -129,7 +132,7 @@ def play_all(team, threads, step, address, last):
     for i in range(len(a.rows)):
         if not a.finite[i]:
             return -1 - i
-        if a.terminated[i] or a.truncated[i]:
+        if (a.terminated[i] or a.truncated[i]) and not a.idle[i]:
             last[ended, 0], last[ended, 1], last[ended, 2] = i, a.ended[i, 0], a.ended[i, 1]
             ended += 1
     return ended
@@ -213,6 +216,8 @@ def task_numbers(ident: str, inner: Any, limit: int) -> dict[str, Any]:
 class MujocoEnvironments(Environments):
     """As `ScalarEnvironments` of the same task, in every bit; their states are each other's."""
 
+    moving: Any = slice(None)  # lanes that a step moves
+
     def __init__(
         self, name: str, num_envs: int, seed: int, first: int, original: gym.Env[Any, Any]
     ) -> None:
@@ -227,10 +232,10 @@ class MujocoEnvironments(Environments):
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
         self.taken_actions = np.zeros((num_envs, limit, numbers["controls"]), np.float32)
-        self.finite = np.ones(num_envs, np.bool_)
+        self.finite, self.idle = np.ones(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        self.streams = np.array(self.keys, np.uint64)
         arrays = {
             "rows": rows,
-            "streams": np.array(self.keys, np.uint64),
             "ended": np.zeros((num_envs, 2)),
             **{
                 name: getattr(self, name)
@@ -271,7 +276,7 @@ class MujocoEnvironments(Environments):
 
     def step(self, actions: np.ndarray) -> None:
         self.begin_rounds()
-        self.action[:] = actions
+        self.action[self.moving] = actions
         address = self.functions["step"].address
         ended = play_all(self.team, self.threads, address, self.table.address, self.last)
         if ended > 0:
@@ -299,6 +304,28 @@ class MujocoEnvironments(Environments):
 
     def close(self) -> None:
         put_away(self.original)
+
+
+class MujocoEpisodes(ChosenLanes, MujocoEnvironments):
+    """As `ChosenEpisodes` of the same task, in every bit."""
+
+    def __init__(self, name: str, lanes: int, stream: Any, episodes: int, original: Any) -> None:
+        self.episodes = episodes
+        super().__init__(name, lanes, 0, 0, original)
+        self.streams[:], self.episode[:] = stream, range(lanes)
+        self.for_all("reset")
+
+    def begin(self, i: int) -> None:
+        """Lane i at the start of its current episode."""
+        self.functions["reset"].ctypes(self.table.address, i)
+
+    def cut(self, i: int) -> None:
+        self.truncated[i], self.final_obs[i] = True, self.obs[i]
+
+    def rest(self, i: int) -> None:
+        super().rest(i)
+        self.idle[i], self.moving = True, self.playing
+        self.terminated[i] = self.truncated[i] = False
 
 
 # the pair: Gymnasium's own environments, one after another

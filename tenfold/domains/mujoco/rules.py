@@ -53,6 +53,7 @@ FIELDS: Fields = (
     ("ret", "float64", 1),
     ("ended", "float64", 2),  # return and length of the episode that ended in the last step
     ("finite", "bool", 1),
+    ("idle", "bool", 1),  # lanes that wait
 )
 
 

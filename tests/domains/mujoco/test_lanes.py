@@ -1,6 +1,7 @@
 """MuJoCo tasks in compiled code: the same as Gymnasium's own in every bit, or Gymnasium's own."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import gymnasium as gym
@@ -11,11 +12,13 @@ from safetensors.numpy import load_file
 
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault
+from tenfold.core.random import Purpose
 from tenfold.core.threads import set_team_limit
-from tenfold.domains.mujoco import TASKS, lanes
-from tenfold.domains.mujoco.lanes import MujocoEnvironments, play_task
+from tenfold.domains.mujoco import TASKS, Mujoco, lanes
+from tenfold.domains.mujoco.lanes import MujocoEnvironments, MujocoEpisodes, play_task
 from tenfold.envs.making import make_environments
 from tenfold.envs.scalar import ScalarEnvironments
+from tenfold.evaluation.player import make_chosen, play
 from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
@@ -83,6 +86,28 @@ def test_anything_else_is_gymnasiums_and_says_why(name: str, reason: str) -> Non
     assert isinstance(envs, ScalarEnvironments)
     assert reason in envs.form
     envs.close()
+
+
+@pytest.mark.parametrize("limit", [60, 25])
+@pytest.mark.parametrize("task", ["Hopper-v5", "HalfCheetah-v5(max_episode_steps=40)"])
+def test_evaluations_are_those_of_gymnasium(
+    task: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More episodes than lanes, of different lengths or all at once, and episodes that are cut."""
+    weights = np.random.default_rng(2).normal(size=(17, 6)).astype(np.float32)
+
+    def policy(rows: np.ndarray, mask: None, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+        size = 3 if rows.shape[1] < 17 else 6
+        return np.tanh(rows.astype(np.float32) @ weights[: rows.shape[1], :size])
+
+    agent: Any = SimpleNamespace(reads_masks=False, frames=1)
+    assert isinstance(make_chosen(task, 2, 7, Purpose.SELECT, 3, False), MujocoEpisodes)
+    compiled = play(task, agent, policy, 19, 7, Purpose.SELECT, limit)
+    monkeypatch.setattr(Mujoco, "episodes", lambda *_: None)
+    plain = play(task, agent, policy, 19, 7, Purpose.SELECT, limit)
+    assert (plain.returns, plain.lengths) == (compiled.returns, compiled.lengths)
+    assert plain.cut == compiled.cut
+    assert compiled.cut == (19 if limit == 25 and "Cheetah" in task else 0)
 
 
 def test_a_mujoco_whose_library_is_elsewhere_is_stepped_by_gymnasium(
