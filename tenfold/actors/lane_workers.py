@@ -16,8 +16,10 @@ from tenfold.actors.split_envs import SplitEnvironments
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.processes import has_guard
+from tenfold.core.registry import algorithm, domain_of
 from tenfold.core.user_envs import OWN, bare, registered
 from tenfold.envs.adapter import Environments
+from tenfold.envs.halves import HalvedEnvironments
 from tenfold.envs.making import make_environments
 
 # seconds of a step of all environments together, for each process: waking it takes about a tenth
@@ -39,6 +41,12 @@ def environments_by_cost(
     The adapter's `form` says which and why."""
     if num_envs == 1:
         return make_environments(name, num_envs, seed, policy, first)
+    if in_halves(run, name):
+        return HalvedEnvironments(
+            lambda count, start: make_environments(name, count, seed, policy, start),
+            num_envs,
+            first,
+        )
     try:
         function = function_to_send(name)
         job = LaneJob(name, num_envs, seed, policy, first, run.threads, run.patience, function)
@@ -48,6 +56,16 @@ def environments_by_cost(
         if envs.one_by_one:
             envs.form = with_sentence(envs, f"stepped one after another in this process: {reason}")
         return envs
+
+
+def in_halves(run: Run, name: str) -> bool:
+    """Whether one half of the environments steps while a policy on a GPU acts for the other. It
+    follows from the settings alone, since products of half as many rows may round otherwise."""
+    return (
+        run.device == "cuda"
+        and algorithm(run.agent.name).on_policy
+        and domain_of(name).steps_in_halves
+    )
 
 
 def split_where_it_pays(run: Run, job: LaneJob) -> Environments:

@@ -43,6 +43,7 @@ class InProcessPool:
     """The learner's own environments, stepped by the learner's own engine."""
 
     direct, asynchronous = True, False
+    halves: Any = None  # the engine, where it acts for half of the environments while others step
 
     def __init__(self, run: Run) -> None:
         self.envs: Any = environments_of(run, make=partial(environments_by_cost, run))
@@ -60,12 +61,30 @@ class InProcessPool:
 
     def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[TransitionBatch]:
         """One step of all environments; its row is what they and the engine hold already."""
-        action = self.explore(step, rounds)
-        clock.lap("act")
-        self.envs.step(action)
-        clock.lap("env")
+        if self.halves:
+            self.step_halves(rounds, clock)
+        else:
+            action = self.explore(step, rounds)
+            clock.lap("act")
+            self.envs.step(action)
+            clock.lap("env")
         yield TransitionBatch(0, 0, {}, finished=self.envs.finished)
         self.stack.step()
+
+    def step_halves(self, rounds: int, clock: Clock) -> None:
+        """The same, where nobody waits for environments that step while there is a half to act
+        for."""
+        for half in range(2):
+            action = self.halves.act(half, rounds)
+            clock.lap("act")
+            self.envs.start(half, action)
+            clock.lap("env")
+        for half in range(2):
+            self.envs.finish(half)
+            clock.lap("env")
+            if not half:
+                self.halves.look_ahead(half, rounds)
+                clock.lap("act")
 
     def rounds_until(self, step: int, end: int) -> int:
         return 1

@@ -235,15 +235,10 @@ class PlainPPO(BaseEngine):
         if envs.mask is not None:
             rollout.mask[t] = envs.mask
             self.agent.require_options(envs.mask, envs.location)
-        acted = self.sample_action(rollout.obs[t], envs.mask, rounds)
+        acted = self.agent.explore(rollout.obs[t], envs.mask, rounds, rollout.hidden)
         rollout.chosen[t], rollout.real[t], rollout.log_p[t], rollout.value[t], after = acted
         rollout.next_hidden[:] = after
         return self.agent.for_env(rollout.chosen[t], rollout.real[t])
-
-    def sample_action(
-        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
-    ) -> tuple[np.ndarray, ...]:
-        return self.agent.explore(rows, mask, rounds, self.rollout.hidden)
 
     def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
         return self.agent.values(rows, state)

@@ -17,6 +17,7 @@ from tenfold.core.system import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.lockstep import Lockstep
 from tenfold.envs.adapter import Environments
+from tenfold.envs.halves import HalvedEnvironments
 from tenfold.memory.rollout import ACTED, RolloutBuffer
 
 
@@ -75,6 +76,9 @@ class PPOLearner(OnPolicyLearner):
         local = envs.agents == 1 and self.pool.direct
         if local and not run.verify:
             self.rounds_by = self.engine.rounds_by
+        if isinstance(envs, HalvedEnvironments) and getattr(self.engine, "looks_ahead", False):
+            pool: Any = self.pool
+            pool.halves = self.engine
         if envs.component_names:
             self.engine.components = ComponentRecord(self.agent, self.rollout, envs)
         if run.verify:

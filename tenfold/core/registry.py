@@ -59,6 +59,8 @@ class Domain:
     # whether its environments take another limit of steps themselves, and are the same in
     # Gymnasium's form and in another one
     sets_limits = has_forms = False
+    # whether a step of its adapter is `start` and `finish`, and others can work between them
+    steps_in_halves = False
     flags: tuple[str, ...] = ()  # options that `add_flags` adds, by name
 
     def owns(self, env: str) -> bool:

@@ -19,6 +19,7 @@ class Atari(Domain):
 
     name, title = "atari", "Atari games"
     steps_alone = False
+    steps_in_halves = True
     registered: Mapping[str, dict[str, Any]] = {
         ATARI: {"entry_point": "tenfold.domains.atari.games:AtariEnv"}
     }

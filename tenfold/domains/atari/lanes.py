@@ -90,11 +90,20 @@ class AtariEnvironments(Environments):
             self.stored[which] = 0
 
     def step(self, actions: np.ndarray) -> None:
+        self.start(actions)
+        self.finish()
+
+    def start(self, actions: np.ndarray) -> None:
+        """A step, which ALE's threads make until `finish`."""
         self.begin_rounds()
         self.action[:] = actions
         self.action[self.pressing] = self.fire
         self.skipped[:] = self.pressing
-        over, lost = self.advance()
+        self.ale.send(self.action)
+
+    def finish(self) -> None:
+        """The step that was started, once it is made."""
+        over, lost = self.receive()
         if self.game.clip:
             np.clip(self.reward, -1.0, 1.0, out=self.reward)
         if self.game.life_ends:
@@ -111,10 +120,10 @@ class AtariEnvironments(Environments):
             if (over & due).any():
                 self.begin_seeded(over & due)
 
-    def advance(self) -> tuple[np.ndarray, np.ndarray]:
-        """`action` in every game; `reward` is the true score. Returns where the game ended and ALE
-        has begun the next one, and where one that goes on has lost a life."""
-        obs, score, over, cut, info = self.ale.step(self.action)
+    def receive(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `action` did in every game; `reward` is the true score. Returns where the game ended
+        and ALE has begun the next one, and where one that goes on has lost a life."""
+        obs, score, over, cut, info = self.ale.recv()
         over, cut = over | cut, cut & ~over
         self.obs[...] = obs.reshape(self.obs.shape)
         self.reward[:], self.terminated[:], self.truncated[:] = score, over & ~cut, cut
@@ -166,7 +175,8 @@ class AtariEnvironments(Environments):
                 playing = stored >= left
                 self.action[:] = 0
                 self.action[playing] = actions[playing, (stored - left)[playing]]
-                over, _ = self.advance()
+                self.ale.send(self.action)
+                over, _ = self.receive()
                 self.note_begun(over)
                 begun += over & ~playing
         followed, self.episode = self.length == lengths.tolist(), episode.tolist()

@@ -2,20 +2,25 @@
 of both presets that step and update."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tenfold as ten
+from tenfold.actors import lane_workers
 from tenfold.cli.main import main
 from tenfold.config.files import named
 from tenfold.core.errors import CheckpointError, EnvironmentFault, UserError
+from tenfold.core.registry import algorithm
 from tenfold.core.threads import set_team_limit
 from tenfold.domains.atari import lanes
 from tenfold.domains.atari.games import Game
 from tenfold.domains.atari.lanes import AtariEnvironments
+from tenfold.envs.halves import FIELDS, HalvedEnvironments
 from tenfold.envs.making import make_env, make_environments
 from tenfold.training.learners import make_learner
 
@@ -345,6 +350,73 @@ def test_pong_is_learned_by_ppo() -> None:
         learner.round()
     assert learner.agent.updates == 16 and not before.equal(learner.agent.online.flat)
     learner.close()
+
+
+def test_two_halves_are_one_adapter_of_all_games() -> None:
+    name = "tenfold/Atari-v0(game=breakout, max_frames=300)"
+    whole = make_environments(name, 3, 7)
+
+    def halved() -> Any:
+        return HalvedEnvironments(lambda n, first: make_environments(name, n, 7, first=first), 3, 0)
+
+    halves, again = halved(), halved()
+    ended = []
+    for t, chosen in enumerate(actions(160, 3)):
+        whole.step(chosen), halves.step(chosen)
+        for field in FIELDS:
+            np.testing.assert_array_equal(getattr(whole, field), getattr(halves, field))
+        assert whole.finished == halves.finished
+        assert whole.location(2) == halves.location(2)
+        ended += [episode.env for episode in whole.finished]
+        if t == 120:
+            state = whole.state()
+            assert all((halves.state()[key] == array).all() for key, array in state.items())
+            assert again.restore(state)
+        elif t > 120:
+            again.step(chosen)
+            np.testing.assert_array_equal(again.obs, whole.obs)
+    assert set(ended) == {0, 1, 2}
+    for envs in (whole, halves, again):
+        envs.close()
+
+
+def test_one_half_steps_while_the_policy_acts_for_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the recorded engine, which does its work on a CPU here: actions and what is learned are
+    those of one batch of all games."""
+    engines = algorithm("ppo").engines
+    monkeypatch.setitem(engines, "cudagraph", replace(engines["cudagraph"], device=""))
+    run = replace(short("breakout-ppo", horizon=6), num_envs=3, engine="cudagraph")
+    whole: Any = make_learner(run)
+    monkeypatch.setattr(lane_workers, "in_halves", lambda *_: True)
+    halves: Any = make_learner(run)
+    assert halves.pool.halves is halves.engine and not whole.pool.halves
+    first, second = halves.engine.acting
+    begun: list[tuple[Any, int]] = []
+    for acting in (first, second):
+        begin = acting.begin
+        monkeypatch.setattr(
+            acting,
+            "begin",
+            lambda rounds, *rest, acting=acting, begin=begin: (
+                begun.append((acting, halves.rounds)),
+                begin(rounds, *rest),
+            ),
+        )
+    for _ in range(14):
+        whole.round(), halves.round()
+        np.testing.assert_array_equal(whole.rollout.chosen, halves.rollout.chosen)
+        np.testing.assert_array_equal(whole.rollout.obs, halves.rollout.obs)
+    assert halves.agent.updates == whole.agent.updates == 32
+    torch.testing.assert_close(
+        halves.agent.online.flat, whole.agent.online.flat, rtol=1e-4, atol=1e-6
+    )
+    # the first half is acted for before its round begins, but where the policy learns in between
+    assert [r for acting, r in begun if acting is second] == list(range(14))
+    rounds = [r for acting, r in begun if acting is first]
+    assert rounds == [0, 0, 1, 2, 3, 4, 6, 6, 7, 8, 9, 10, 12, 12, 13]
+    whole.close(), halves.close()
 
 
 DQN = {"learning_starts": 20, "capacity": 900, "batch_size": 4}
