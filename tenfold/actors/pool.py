@@ -82,9 +82,8 @@ class InProcessPool:
         for half in range(2):
             self.envs.finish(half)
             clock.lap("env")
-            if not half:
-                self.halves.look_ahead(half, rounds)
-                clock.lap("act")
+            self.halves.look_ahead(half, rounds)
+            clock.lap("act")
 
     def rounds_until(self, step: int, end: int) -> int:
         return 1
