@@ -129,6 +129,9 @@ class Config:
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
+            if isinstance(value, Config):
+                needed = f"and no {cls.__name__}: write a dict of its fields."
+                raise ConfigError(key, f"= {show(value)} is a {type(value).__name__}, {needed}")
             raise ConfigError(key, f"= {show(value)} is not a group of settings.")
         try:
             return cls.of(value)

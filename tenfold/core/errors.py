@@ -50,6 +50,8 @@ class EnvironmentFault(UserError):
     """An environment that does not exist, cannot be used, or produced a number that is not
     finite."""
 
+    certain = False  # whether a policy that diverged cannot be the cause
+
 
 class ObservationError(EnvironmentFault, ValueError):
     """An observation that its space does not allow. `key` is the dotted path of the leaf."""

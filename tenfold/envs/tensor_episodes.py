@@ -18,7 +18,8 @@ class TensorEpisodes:
         self.returns = torch.zeros(rows, num_envs, dtype=torch.float64, device=device)
         # of the episodes that ended, 0 where none did
         self.lengths = torch.zeros(rows, num_envs, device=device)
-        self.bad = torch.zeros(2, num_envs, dtype=torch.bool, device=device)
+        # the row since which observations and rewards are not finite; `rows` where they are
+        self.bad_since = torch.full((2, num_envs), rows, device=device)
         # episodes that were cut without their last observation
         self.incomplete = torch.zeros((), dtype=torch.int64, device=device)
 
@@ -41,24 +42,20 @@ class TensorEpisodes:
             self.incomplete += step.truncated.sum()
         else:
             bad_obs |= ended & ~step.final_obs.isfinite().all(1)
-        self.bad[0] |= bad_obs  # first: actions that follow from it may spoil rewards
-        self.bad[1] |= ~step.reward.isfinite()
+        bad = torch.stack([bad_obs, ~step.reward.isfinite()])
+        self.bad_since.clamp_(max=torch.where(bad, k, len(self.returns)))
         self.count += 1
 
     def read(self, step: int) -> tuple[list[Episode], int]:
         """(the episodes that ended since the last reading, how many were cut without their last
         observation); `step` is the run's before the first of these rows. Numbers that are not
         finite are refused."""
-        bad = self.bad.cpu().numpy()
-        if bad.any():
-            what, world = np.argwhere(bad)[0].tolist()
-            raise EnvironmentFault(
-                f"{self.name}, world {world}: the {('observation', 'reward')[what]} is not finite "
-                f"(between steps {step:,} and {step + self.count * bad.shape[1]:,} of the run); "
-                "mend the environment, or clip what it returns."
-            )
+        bad_since = self.bad_since.cpu().numpy()
+        worlds = bad_since.shape[1]
+        if (bad_since < len(self.returns)).any():
+            raise self.fault(bad_since, step, worlds)
         lengths = self.lengths[: self.count].cpu().numpy()
-        returns, worlds = self.returns[: self.count].cpu().numpy(), bad.shape[1]
+        returns = self.returns[: self.count].cpu().numpy()
         episodes = [
             Episode(i, float(returns[t, i]), int(lengths[t, i]), step=step + (t + 1) * worlds)
             for t, i in np.argwhere(lengths).tolist()
@@ -66,3 +63,15 @@ class TensorEpisodes:
         incomplete, self.count = int(self.incomplete), 0
         self.incomplete.zero_()
         return episodes, incomplete
+
+    def fault(self, bad_since: np.ndarray, step: int, worlds: int) -> EnvironmentFault:
+        """About what was not finite first. A policy that diverged spoils all worlds at once."""
+        first = int(bad_since.min())
+        what, world = np.argwhere(bad_since == first)[0].tolist()
+        fault = EnvironmentFault(
+            f"{self.name}, world {world}: the {('observation', 'reward')[what]} is not finite "
+            f"(between steps {step + first * worlds:,} and {step + (first + 1) * worlds:,} of the "
+            "run); mend the environment, or clip what it returns."
+        )
+        fault.certain = not (bad_since == first).any(0).all()
+        return fault

@@ -257,8 +257,9 @@ class Session:
             recorder.evaluate()
         try:
             yield from loop(self.learner, recorder, self.interrupt)
-        except EnvironmentFault:
-            recorder.refuse_divergence()  # then the environment only suffers from its actions
+        except EnvironmentFault as fault:
+            if not fault.certain:  # then the environment may only suffer from its actions
+                recorder.refuse_divergence()
             raise
         final = recorder.final()
         finished = recorder.step >= self.learner.run.steps

@@ -21,6 +21,7 @@ from tenfold.algorithms.ppo_tensors import CudaGraphTensorPPO, TensorPPOLearner
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.random import uniform_torch
 from tenfold.engines.tensor_off_policy import CudaGraphTensorActorCritic
+from tenfold.envs.tensor_episodes import TensorEpisodes
 from tenfold.envs.tensor_sources import IDLE, TRAINING
 from tenfold.envs.tensors import TensorStep, adapt
 from tenfold.memory.tensor_replay import TensorReplay
@@ -427,10 +428,21 @@ def test_numbers_that_are_not_finite_are_told_with_their_world(what: str, name: 
         closing(learner),
         pytest.raises(
             EnvironmentFault,
-            match=f"own/Drifting.*, world 2: the {what} is not finite .between steps 24 and 48",
-        ),
+            match=f"own/Drifting.*, world 2: the {what} is not finite .between steps 24 and 30",
+        ) as caught,
     ):
         learner.round(48)
+    assert caught.value.certain
+
+
+def test_a_policy_that_diverged_may_be_the_cause_where_all_worlds_are_spoiled_at_once() -> None:
+    episodes = TensorEpisodes("worlds", 3, 4, torch.device("cpu"))
+    no, obs = torch.zeros(3, dtype=torch.bool), torch.zeros(3, 2)
+    for bad in (obs, obs + math.nan):
+        episodes.add(TensorStep(bad, torch.zeros(3), no, no, obs))
+    with pytest.raises(EnvironmentFault, match=r"world 0: the observation .* 13 and 16") as caught:
+        episodes.read(10)
+    assert not caught.value.certain
 
 
 def test_what_vector_environments_write_into_shared_metadata_is_nothing_of_ours(
