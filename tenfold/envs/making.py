@@ -3,6 +3,7 @@
 import contextlib
 import math
 import multiprocessing
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -139,19 +140,23 @@ def instead_of(ident: str) -> str:
             f"the package {package} has it: pip install '{package}', and write --env "
             f"{module}:{ident}, which imports it first"
         )
+    module, _, inside = ident.partition(":")
     known: dict[str, list[str]] = {}
     for one in known_environments():
         known.setdefault(one.rpartition("-v")[0] or one, []).append(one)
-    bare = ident.partition(":")[2] or ident
+    bare = inside or ident
     nearest = get_close_matches(bare.rpartition("-v")[0] or bare, known, 3, CLOSE)
     version = bare[len(bare.rpartition("-v")[0]) :]
     near = [
         next((one for one in known[name] if one == name + version), known[name][-1])
         for name in nearest
     ]
-    advice = (
-        f"the nearest are {', '.join(near)}" if near else "`tenfold list` shows what is installed"
-    )
+    if near:
+        advice = f"the nearest are {', '.join(near)}"
+    elif inside and module in sys.modules:
+        advice = f"{module} registers none of that name, and has no function {inside}"
+    else:
+        advice = "`tenfold list` shows what is installed"
     hint = (
         "" if ":" in ident else f"; one of your own is written with its module, my_module:{ident}"
     )
