@@ -31,9 +31,7 @@ def add_import(parsers: Any, argv: Sequence[str]) -> None:
     )
     importer.add_argument("model", metavar="MODEL", help="the zip file")
     importer.add_argument("--out", metavar="FOLDER", help="where the run goes (runs/NAME)")
-    importer.add_argument(
-        "--overwrite", action="store_true", help="replace the run in that folder"
-    )
+    importer.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     add_settings(importer, argv)
 
 

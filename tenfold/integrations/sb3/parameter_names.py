@@ -1,9 +1,9 @@
-"""Names and order of Stable-Baselines3's parameters, and where each of them lies in the flat buffers
-of an agent of ours. One table serves files, `get_parameters`, optimisers and the policy object.
+"""Names and order of Stable-Baselines3's parameters, and where each of them lies in the flat
+buffers of an agent of ours. One table serves files, `get_parameters`, optimisers and the policy.
 
-Both sides keep weights as (out, in). Most entries are views; two are other numbers: quantiles, whose
-rows Stable-Baselines3 sorts by quantile and we by action, and binary actions, which it gives one
-logit each and we two.
+Both sides keep weights as (out, in). Most entries are views; two are other numbers: quantiles,
+whose rows Stable-Baselines3 sorts by quantile and we by action, and binary actions, which it gives
+one logit each and we two.
 """
 
 import math
@@ -68,6 +68,7 @@ class BinaryRows:
 # of the gradient, in what a buffer holds
 POWERS = {"value": 0, "mean": 1, "square": 2}
 Rows = SameRows | QuantileRows | BinaryRows
+SAME = SameRows()
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Entry:
     optimizer: str
     start: int
     shape: tuple[int, ...]
-    rows: Rows = SameRows()
+    rows: Rows = SAME
     gain: float = 1.0  # their gradient over ours
 
     @property
@@ -128,8 +129,8 @@ def require_named(agent: Any) -> None:
         if refused:
             raise ConfigError(
                 key,
-                f"{value} has no counterpart among Stable-Baselines3's MLP policies: its parameters "
-                "have no names there.",
+                f"{value} has no counterpart among Stable-Baselines3's MLP policies: its "
+                "parameters have no names there.",
             )
 
 
@@ -144,7 +145,12 @@ class OurPlaces:
             start += parameter.numel()
 
     def entry(
-        self, theirs: str, ours: str, optimizer: str, rows: Rows = SameRows(), only: slice | None = None
+        self,
+        theirs: str,
+        ours: str,
+        optimizer: str,
+        rows: Rows = SAME,
+        only: slice | None = None,
     ) -> Entry:
         """`only`: some of our rows."""
         start, shape = self.places[ours]
@@ -181,7 +187,7 @@ def policy_entries(agent: Any) -> dict[str, list[Entry]]:
 
 def q_entries(agent: Any) -> dict[str, list[Entry]]:
     name = "quantile_net" if class_of(agent) == "QRDQN" else "q_net"
-    rows = QuantileRows(agent.actions.n) if name == "quantile_net" else SameRows()
+    rows = QuantileRows(agent.actions.n) if name == "quantile_net" else SAME
 
     def named(network: Any, first: str, optimizer: str) -> list[Entry]:
         places = OurPlaces(network)
@@ -196,10 +202,10 @@ def q_entries(agent: Any) -> dict[str, list[Entry]]:
 def ppo_entries(agent: Any) -> dict[str, list[Entry]]:
     places = OurPlaces(agent.online)
     binary = isinstance(agent.actions.space, spaces.MultiBinary)
-    rows = BinaryRows() if binary else SameRows()
+    rows = BinaryRows() if binary else SAME
     entries = [places.entry("log_std", "log_std", POLICY)] if agent.actions.low else []
     heads: list[Entry] = []
-    for tower, head, head_rows in (("policy", "action", rows), ("value", "value", SameRows())):
+    for tower, head, head_rows in (("policy", "action", rows), ("value", "value", SAME)):
         extractor = f"mlp_extractor.{tower}_net."
         *hidden, weight, bias = places.layers(
             extractor, f"{tower}.", POLICY, sequential, rows=head_rows

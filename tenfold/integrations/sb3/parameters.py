@@ -1,5 +1,5 @@
-"""`get_parameters`, `set_parameters` and the optimisers' states of Stable-Baselines3, from and to the
-flat buffers of an agent of ours."""
+"""`get_parameters`, `set_parameters` and the optimisers' states of Stable-Baselines3, from and to
+the flat buffers of an agent of ours."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -48,9 +48,7 @@ class NamedParameters:
 
     def named(self) -> Iterable[tuple[str, Entry]]:
         """(our network, entry) in the order of `policy.state_dict()`."""
-        both = [
-            (network, entry) for network, entries in self.entries.items() for entry in entries
-        ]
+        both = [(network, entry) for network, entries in self.entries.items() for entry in entries]
         if self.entries["target"]:  # a network, its target, critics, their targets
             both.sort(key=lambda pair: pair[1].name.split(".")[0])
         return both

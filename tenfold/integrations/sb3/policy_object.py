@@ -1,5 +1,5 @@
-"""`model.policy`: Stable-Baselines3's own policy, whose parameters are views of our flat buffers, so
-that its code works on the weights that are trained here."""
+"""`model.policy`: Stable-Baselines3's own policy, whose parameters are views of our flat buffers,
+so that its code works on the weights that are trained here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,9 @@ def make_policy(
     policy_kwargs: Mapping[str, Any] | None,
 ) -> Any:
     """A policy as Stable-Baselines3 makes it; torch's random numbers stay where they were."""
-    kwargs = {"use_sde": False} if class_name in ("PPO", "RecurrentPPO", "SAC") else {}
+    kwargs: dict[str, Any] = (
+        {"use_sde": False} if class_name in ("PPO", "RecurrentPPO", "SAC") else {}
+    )
     if class_name == "DDPG":
         kwargs["n_critics"] = 1
     with torch.random.fork_rng(devices=[]):
@@ -64,6 +66,7 @@ class LinkedPolicy:
 
     def __init__(self, agent: Any, policy: Any) -> None:
         self.named, self.policy = NamedParameters(agent), policy
+        self.compiled: Any = None  # the same by torch.compile, where somebody set it
         self.copies: dict[str, torch.Tensor] = {}  # as they were handed out last
         self.require_fit()
         self.bind()
@@ -74,6 +77,12 @@ class LinkedPolicy:
             if name in self.named.optimizers:
                 self.link_optimizer(name, getattr(policy, home) if home else policy)
         self.link_submodules()
+
+    def use(self, agent: Any) -> None:
+        """Another agent, which has the numbers of the one before it."""
+        self.named = NamedParameters(agent)
+        self.require_fit()
+        self.bind()
 
     def link_submodules(self) -> None:
         """Networks whose parameters are copies hear of their use as the policy does."""
@@ -92,7 +101,8 @@ class LinkedPolicy:
         if theirs != ours:
             odd = next(iter(sorted({*theirs.items()} ^ {*ours.items()})))
             raise UserError(
-                f"The policy does not fit the agent: {odd[0]} of shape {odd[1]} is on one side only."
+                f"The policy does not fit the agent: {odd[0]} of shape {odd[1]} is on one side "
+                "only."
             )
 
     @torch.no_grad()
@@ -129,11 +139,11 @@ class LinkedPolicy:
 
     def link_optimizer(self, name: str, home: Any) -> None:
         """An optimiser whose state is made of our moments when anybody looks."""
-        optimizer, named = home.optimizer, self.named
+        optimizer = home.optimizer
         own_parameters = optimizer.param_groups[0]["params"]
 
         def fill(*_: Any) -> None:
-            state = named.optimizer(name, optimizer.param_groups[0]["lr"])["state"]
+            state = self.named.optimizer(name, optimizer.param_groups[0]["lr"])["state"]
             for index, parameter in enumerate(own_parameters):
                 if index in state:
                     optimizer.state[parameter] = state[index]
@@ -148,8 +158,8 @@ class LinkedPolicy:
                 if parameter in optimizer.state
             }
             self.sync()
-            named.write_moments(named.optimizers[name], state)
-            named.set_steps({name: state})
+            self.named.write_moments(self.named.optimizers[name], state)
+            self.named.set_steps({name: state})
 
         optimizer.register_state_dict_pre_hook(fill)
         optimizer.register_load_state_dict_post_hook(take)

@@ -26,6 +26,7 @@ COUNTERS = (
     "exploration_rate",
     "n_envs",
 )
+LONGEST_FREQ = 1001  # of train_freq, which is looked for
 # not arguments that a file tells
 BESIDES = ("policy", "env", "device", "_init_setup_model", "tensorboard_log", "verbose", "seed")
 CLASS = re.compile(r"<class '([\w.]+)'>")
@@ -100,7 +101,32 @@ def interpret(file: ModelFile) -> SavedModel:
     counters = {
         name: value for name in COUNTERS if POSITIVE.fits(value := file.attributes.get(name))
     }
+    if "train_freq" in unread and (freq := train_freq_of(class_name, arguments, counters)):
+        unread.remove("train_freq")
+        arguments["train_freq"] = freq
     return SavedModel(file, class_name, arguments, tuple(unread), counters)
+
+
+def train_freq_of(
+    class_name: str, arguments: dict[str, Any], counters: dict[str, Any]
+) -> int | None:
+    """`train_freq`, which files have in a pickle alone, from the count of updates: the usual one or
+    the only one that it fits; else None."""
+    steps, envs = counters.get("num_timesteps", 0), counters.get("n_envs", 1)
+    starts, per_call = arguments.get("learning_starts"), arguments.get("gradient_steps")
+    if type(starts) is not int or type(per_call) is not int or per_call < 1 or not envs:
+        return None
+    calls, rest = divmod(counters.get("_n_updates", 0), per_call)
+
+    def fits(freq: int) -> bool:
+        between = freq * envs
+        return not rest and bool(calls) and steps // between - starts // between == calls
+
+    usual = CONSTRUCTORS[class_name]["train_freq"]
+    if fits(usual):
+        return usual
+    others = [freq for freq in range(1, LONGEST_FREQ) if fits(freq)]
+    return others[0] if len(others) == 1 else None
 
 
 def class_in(file: ModelFile) -> str:

@@ -1,5 +1,5 @@
-"""The settings of ours that a model's file amounts to: its arguments, and its networks' widths as its
-weights have them."""
+"""The settings of ours that a model's file amounts to: its arguments, and its networks' widths as
+its weights have them."""
 
 from typing import Any
 

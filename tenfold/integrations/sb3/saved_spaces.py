@@ -111,7 +111,9 @@ def multi_discrete(table: dict[str, Any]) -> spaces.MultiDiscrete:
 
 def multi_binary(table: dict[str, Any]) -> spaces.MultiBinary:
     shape = shape_of(table)
-    return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
+    if not shape:
+        raise ValueError("it has no size")
+    return spaces.MultiBinary(list(shape) if len(shape) > 1 else next(iter(shape)))
 
 
 def require_same_space(what: str, saved: gym.Space[Any], here: gym.Space[Any]) -> None:

@@ -1,9 +1,9 @@
 """Reading Stable-Baselines3's model files, and ours under the same name, without unpickling.
 
 A file may come from anybody. Of Stable-Baselines3's, the JSON is read, and tensors by
-`torch.load(weights_only=True)`; the pickles inside the JSON (":serialized:") are never touched: what
-stood only in them is looked for in the text beside them, or said to be missing. Ours holds JSON and
-safetensors. Sizes are limited before anything is unpacked.
+`torch.load(weights_only=True)`; the pickles inside the JSON (":serialized:") are never touched:
+what stood only in them is looked for in the text beside them, or said to be missing. Ours holds
+JSON and safetensors. Sizes are limited before anything is unpacked.
 """
 
 import io
@@ -65,16 +65,6 @@ def path_of(source: Source) -> Any:
     return path
 
 
-def is_model_file(path: Path) -> bool:
-    """Whether a file is a model of Stable-Baselines3, or ours in its place; no sizes are checked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
-    except (OSError, *DAMAGE):
-        return False
-    return DATA in names and bool(names & {"policy.pth", OURS})
-
-
 @contextmanager
 def reading(name: str) -> Iterator[None]:
     """Errors of damaged files as one sentence."""
@@ -103,7 +93,9 @@ def read_model(source: Source) -> ModelFile:
             for member in members
             if member.endswith(".pth")
         }
-        version = archive.read(VERSION)[:40].decode("ascii", "replace") if VERSION in members else ""
+        version = (
+            archive.read(VERSION)[:40].decode("ascii", "replace") if VERSION in members else ""
+        )
     variables = objects.pop(VARIABLES, None) or objects.pop(OLD_VARIABLES, None) or {}
     parameters = {member.removesuffix(".pth"): values for member, values in objects.items()}
     require_tensors(name, "policy", parameters.get("policy"))
@@ -135,7 +127,9 @@ def checked_members(archive: zipfile.ZipFile, name: str) -> list[str]:
         if info.flag_bits & 1:
             raise UserError(f"{name} is encrypted, which models' files are not.")
     if DATA not in members or not {"policy.pth", OURS} & set(members):
-        raise UserError(f"{name} is no model of Stable-Baselines3: it has no data or no policy.pth.")
+        raise UserError(
+            f"{name} is no model of Stable-Baselines3: it has no data or no policy.pth."
+        )
     return members
 
 
