@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from tenfold.config.notation import show
-from tenfold.integrations.sb3.translation import Translation, refuse
+from tenfold.integrations.sb3.converted import SB3Settings, refuse
 
 KEY = "action_noise"
 NORMAL, ORNSTEIN_UHLENBECK = "NormalActionNoise", "OrnsteinUhlenbeckActionNoise"
 
 
-class Noise:
+class NamedNoise:
     """Gaussian noise (Ornstein-Uhlenbeck's with `theta` and `dt`) of every action, where no object
     of Stable-Baselines3 says it: RL-Zoo's files name it."""
 
@@ -19,7 +19,7 @@ class Noise:
         self.sigma, self.theta, self.dt = sigma, theta, dt
 
 
-def translate_noise(t: Translation) -> None:
+def translate_noise(t: SB3Settings) -> None:
     noise = t[KEY]
     if noise is None:
         if t.class_name != "SAC":
@@ -27,7 +27,7 @@ def translate_noise(t: Translation) -> None:
         return
     if type(noise).__name__ == "VectorizedActionNoise":  # one for each environment, as it is here
         noise = noise.base_noise
-    if isinstance(noise, Noise):
+    if isinstance(noise, NamedNoise):
         how = noise.sigma, 0.0, noise.theta, noise.dt
     elif type(noise).__name__ == NORMAL:
         how = noise._sigma, noise._mu, None, 0.0

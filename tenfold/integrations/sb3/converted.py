@@ -29,7 +29,7 @@ def refuse(key: str, value: Any, why: str, kind: type[ConfigError] = ConfigError
 
 
 @dataclass
-class Translation:
+class SB3Settings:
     """Settings of `agent` and of the run, as `Run.of` reads them; `differences` in sentences.
 
     `class_name` is the algorithm's class there, and `arguments` are all of its constructor's, with
@@ -49,7 +49,7 @@ class Translation:
     def __getitem__(self, key: str) -> Any:
         return self.arguments[key]
 
-    def given(self, key: str) -> bool:
+    def is_set(self, key: str) -> bool:
         """Whether an argument has another value than its default."""
         default = CONSTRUCTORS[self.class_name].get(key)
         return (
@@ -74,7 +74,7 @@ class Translation:
             self.set(ours, self[theirs], theirs)
 
     def refuse_unless_default(self, key: str, why: str) -> None:
-        if self.given(key):
+        if self.is_set(key):
             refuse(key, self[key], why)
 
     def note(self, sentence: str) -> None:
