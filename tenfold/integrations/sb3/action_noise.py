@@ -1,5 +1,6 @@
 """`action_noise`: objects of Stable-Baselines3 as our `noise`."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ KEY = "action_noise"
 NORMAL, ORNSTEIN_UHLENBECK = "NormalActionNoise", "OrnsteinUhlenbeckActionNoise"
 
 
+@dataclass(frozen=True)
 class NamedNoise:
     """Gaussian noise (Ornstein-Uhlenbeck's with `theta` and `dt`) of every action, where no object
     of Stable-Baselines3 says it: RL-Zoo's files name it."""
 
-    def __init__(self, sigma: float, theta: float | None = None, dt: float = 1e-2) -> None:
-        self.sigma, self.theta, self.dt = sigma, theta, dt
+    sigma: float
+    theta: float | None = None
+    dt: float = 1e-2
 
 
 def translate_noise(t: SB3Settings) -> None:
@@ -51,7 +54,7 @@ def translate_noise(t: SB3Settings) -> None:
 
 
 def numbers(values: Any) -> list[float]:
-    return [float(value) for value in np.ravel(values)]
+    return [float(value) for value in np.asarray(values, np.float64).ravel()]
 
 
 def equal(values: Any) -> float | list[float]:

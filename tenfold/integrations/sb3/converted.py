@@ -2,7 +2,7 @@
 comes from, and what is not the same."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,19 +88,13 @@ class SB3Settings:
         """Settings of the run with those of its agent."""
         return {**self.run, "agent": until_there(self.agent, self.net)}
 
-    @property
-    def config(self) -> AgentConfig:
-        """The agent's settings."""
-        return self.checked(lambda: AgentConfig.converted(self.settings["agent"], "agent"))
-
-    def checked(self, make: Callable[[], Any]) -> Any:
-        """What `make` makes of these settings; an error names the argument there as well."""
+    def check(self) -> AgentConfig:
+        """The agent's settings; an error names the argument there as well."""
         try:
-            return make()
+            return AgentConfig.converted(self.settings["agent"], "agent")
         except ConfigError as error:
-            key = error.key if error.key.startswith("agent.") else f"agent.{error.key}"
-            theirs = self.origins.get(key.split(",")[0]) or self.origins.get(error.key)
-            if not theirs or theirs == error.key:
+            theirs = self.origins.get(error.key.partition(",")[0])
+            if theirs is None:
                 raise
             raise ConfigError(
                 theirs, f"= {short(self.arguments.get(theirs))} is not possible: {error}"

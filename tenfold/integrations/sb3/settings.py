@@ -11,14 +11,14 @@ from tenfold.config.notation import show
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Share, Whole, convert
 from tenfold.core.errors import ConfigError, told_of
 from tenfold.integrations.sb3.action_noise import translate_noise
-from tenfold.integrations.sb3.policy_kwargs import NO_STATE_NOISE, translate_networks
-from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 from tenfold.integrations.sb3.converted import (
     FailedAssertion,
     SB3Settings,
     all_arguments,
     refuse,
 )
+from tenfold.integrations.sb3.policy_kwargs import NO_STATE_NOISE, translate_networks
+from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 
 KNOTS = 4096  # of a schedule that is asked at every step there
 AGENTS = (

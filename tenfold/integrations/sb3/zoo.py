@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.notation import merge, nearest, parse_number, show
-from tenfold.config.run import Run
 from tenfold.config.options import Linear
+from tenfold.config.run import Run
 from tenfold.config.schema import NotNegative, Positive, convert, convert_scalar
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import algorithm_elsewhere
@@ -77,11 +77,11 @@ def run_of(
         settings = entry.settings(env, imports)
     except ConfigError as error:
         raise error.within(f"{path.name}, {name}") from None
-    near = nearest(bare_id(env), list(content), 3)
-    why = "" if name == bare_id(env) else f" (it has none for {bare_id(env)}{near})"
-    tell(f"{path}: the entry {name} of {algo}{why}.")
+    ident = bare_id(env)
+    why = "" if name == ident else f"; none is for {ident}{nearest(ident, list(content), 3)}"
+    tell(f"{path}: the entry {name} for {algo}{why}.")
     for line in entry.lines:
-        tell(line)
+        tell(f"  differs: {line}")
     rest = {k: v for k, v in change.items() if k not in ("env", "steps", "num_envs")}
     return Run.of(merge(settings, rest))
 
@@ -150,7 +150,7 @@ class Entry:
             )
         arguments = self.arguments(total)
         converted = settings_of(self.class_name, arguments, num_envs, total)
-        converted.config  # an error names the key of the file
+        converted.check()
         if converted.run["steps"] != total:
             self.lines.append(
                 f"steps = {converted.run['steps']:,}: whole rollouts of {converted.phase:,} steps, "

@@ -8,7 +8,7 @@ from typing import Any
 from tenfold.config.notation import parse_call, with_arguments
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import package_of
-from tenfold.integrations.sb3.converted import refuse, short
+from tenfold.integrations.sb3.converted import refuse
 
 ATARI_IDS = re.compile(r"(?:ALE/)(\w+)-v\d+|(\w+?)(?:NoFrameskip|Deterministic)-v\d+")
 ATARI = "tenfold/Atari-v0"
