@@ -128,6 +128,4 @@ def until_there(agent: dict[str, Any], net: dict[str, Any]) -> dict[str, Any]:
     plain = {k: v for k, v in agent.items() if k in hints(kind)}
     if "minibatch_size" not in hints(kind) and plain.get("normalize_advantage") == "minibatch":
         plain["normalize_advantage"] = True
-    if "warm_up" not in hints(kind) and "target" in plain:
-        plain["target"] = "hard(500)"
     return {**plain, "net": {k: v for k, v in net.items() if k in nets}}
