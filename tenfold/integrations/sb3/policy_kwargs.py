@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from tenfold.config.notation import nearest
 from tenfold.config.schema import Count, Limits, NotNegative, Positive, convert
 from tenfold.core.errors import ConfigError
+from tenfold.integrations.sb3.converted import FailedAssertion, SB3Settings, refuse, short
 from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
-from tenfold.integrations.sb3.translation import FailedAssertion, Translation, refuse, short
 
 KEY = "policy_kwargs"
 POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
@@ -97,7 +97,7 @@ def class_name_of(value: Any, key: str, packages: tuple[str, ...]) -> str:
     return value.__name__
 
 
-def policy_kind(t: Translation) -> str:
+def policy_kind(t: SB3Settings) -> str:
     """`policy` as MlpPolicy, CnnPolicy or MultiInputPolicy."""
     policy, names = t["policy"], LSTM_POLICIES if t.class_name == "RecurrentPPO" else POLICIES
     if isinstance(policy, str):
@@ -118,7 +118,7 @@ def policy_kind(t: Translation) -> str:
     return next((kind for kind in POLICIES[1:] if kind[:5] in name), POLICIES[0])
 
 
-def translate_networks(t: Translation) -> None:
+def translate_networks(t: SB3Settings) -> None:
     """Networks, their initialisation and their optimiser."""
     kwargs = arguments_of(t)
     kind = policy_kind(t)
@@ -149,7 +149,7 @@ def translate_networks(t: Translation) -> None:
     optimiser(t, kwargs)
 
 
-def arguments_of(t: Translation) -> dict[str, Any]:
+def arguments_of(t: SB3Settings) -> dict[str, Any]:
     """`policy_kwargs` with its defaults."""
     kwargs, known = t["policy_kwargs"] or {}, KNOWN[t.class_name]
     if not isinstance(kwargs, Mapping):
@@ -164,7 +164,7 @@ def arguments_of(t: Translation) -> dict[str, Any]:
     return {**known, **kwargs}
 
 
-def layers(t: Translation, kwargs: Mapping[str, Any], kind: str) -> None:
+def layers(t: SB3Settings, kwargs: Mapping[str, Any], kind: str) -> None:
     """Layers of both networks, and how they read observations."""
     images = kind == "CnnPolicy"
     policy, value = architecture(t, kwargs["net_arch"], LAYERS[t.class_name][images])
@@ -211,7 +211,7 @@ def layers(t: Translation, kwargs: Mapping[str, Any], kind: str) -> None:
 
 
 def architecture(
-    t: Translation, net_arch: Any, default: tuple[int, ...]
+    t: SB3Settings, net_arch: Any, default: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The layers of the policy (or the values of actions), and of the value or the critics."""
     key = f"{KEY}.net_arch"
@@ -240,7 +240,7 @@ def architecture(
     return policy, value
 
 
-def deviations(t: Translation, kwargs: Mapping[str, Any]) -> None:
+def deviations(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     """The deviation of actions at the start; what is about state-dependent noise alone."""
     if kwargs.get("use_sde"):
         refuse(f"{KEY}.use_sde", True, NO_STATE_NOISE)
@@ -269,7 +269,7 @@ NO_STATE_NOISE = (
 )
 
 
-def memory(t: Translation, kwargs: Mapping[str, Any]) -> None:
+def memory(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     """An LSTM each for policy and value, before the layers."""
     for name, only in (
         ("n_lstm_layers", 1),
@@ -287,7 +287,7 @@ def memory(t: Translation, kwargs: Mapping[str, Any]) -> None:
     t.set("net.memory", f"lstm({size})", KEY)
 
 
-def optimiser(t: Translation, kwargs: Mapping[str, Any]) -> None:
+def optimiser(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     """Adam or AdamW; the offset follows the class of algorithm."""
     key, chosen = f"{KEY}.optimizer_class", kwargs["optimizer_class"]
     name = "Adam" if chosen is None else class_name_of(chosen, key, ("torch", *THEIR_PACKAGES))

@@ -11,14 +11,14 @@ from tenfold.config.notation import show
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Share, Whole, convert
 from tenfold.core.errors import ConfigError, told_of
 from tenfold.integrations.sb3.action_noise import translate_noise
-from tenfold.integrations.sb3.policy_kwargs import NO_STATE_NOISE, translate_networks
-from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
-from tenfold.integrations.sb3.translation import (
+from tenfold.integrations.sb3.converted import (
     FailedAssertion,
-    Translation,
+    SB3Settings,
     all_arguments,
     refuse,
 )
+from tenfold.integrations.sb3.policy_kwargs import NO_STATE_NOISE, translate_networks
+from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 
 KNOTS = 4096  # of a schedule that is asked at every step there
 AGENTS = (
@@ -34,11 +34,11 @@ def settings_of(
     arguments: Mapping[str, Any],
     num_envs: int = 1,
     total_timesteps: int = 1_000_000,
-) -> Translation:
+) -> SB3Settings:
     """What the arguments of a constructor are here, for so many environments and steps of `learn`,
     in which exploration and schedules go. Settings of the run are its steps, rounded up to whole
     rollouts, environments, seed and device."""
-    t = Translation(
+    t = SB3Settings(
         class_name,
         all_arguments(class_name, arguments),
         convert(num_envs, Count, "n_envs"),
@@ -60,15 +60,15 @@ def settings_of(
     return t
 
 
-def device(wanted: Any) -> str:
+def device(named: Any) -> str:
     """`device` as our setting."""
-    name = str(wanted).partition(":")
+    name = str(named).partition(":")
     if name[0] not in ("auto", "cpu", "cuda") or name[2] not in ("", "0"):
-        refuse("device", wanted, "there are auto, cpu and cuda")
+        refuse("device", named, "there are auto, cpu and cuda")
     return name[0]
 
 
-def schedule(t: Translation, key: str, minimum: Any = NotNegative) -> Any:
+def schedule(t: SB3Settings, key: str, minimum: Any = NotNegative) -> Any:
     """A number, or a function of the progress that remains: a schedule over environment steps, with
     its values where it is asked there: at the end of a rollout, of other algorithms at 4,096
     steps."""
@@ -95,7 +95,7 @@ def schedule(t: Translation, key: str, minimum: Any = NotNegative) -> Any:
         raise error.within(key) from None
 
 
-def translate_ppo(t: Translation) -> None:
+def translate_ppo(t: SB3Settings) -> None:
     horizon, rows = t.number("n_steps", Count), t.number("n_steps", Count) * t.num_envs
     t.phase = rows
     t.same(horizon="n_steps", epochs="n_epochs", lam="gae_lambda", entropy="ent_coef")
@@ -116,7 +116,7 @@ def translate_ppo(t: Translation) -> None:
     state_dependent_noise(t)
 
 
-def minibatches(t: Translation, horizon: int, rows: int) -> None:
+def minibatches(t: SB3Settings, horizon: int, rows: int) -> None:
     """Rows of a minibatch; of a recurrent policy whole environments."""
     normalized = bool(t["normalize_advantage"])
     if normalized and rows == 1:
@@ -153,7 +153,7 @@ def minibatches(t: Translation, horizon: int, rows: int) -> None:
     )
 
 
-def value_clip(t: Translation) -> None:
+def value_clip(t: SB3Settings) -> None:
     limit = t["clip_range_vf"]
     if limit is None:
         return
@@ -166,18 +166,18 @@ def value_clip(t: Translation) -> None:
     t.set("value_clip_kind", "clipped", "clip_range_vf")
 
 
-def state_dependent_noise(t: Translation) -> None:
+def state_dependent_noise(t: SB3Settings) -> None:
     if t.arguments.get("use_sde"):
         refuse("use_sde", True, NO_STATE_NOISE)
     for key in ("sde_sample_freq", "use_sde_at_warmup"):
-        if t.given(key):
+        if t.is_set(key):
             t.note(f"{key} changes nothing without use_sde, there and here")
 
 
 # algorithms with a replay memory
 
 
-def translate_replay(t: Translation) -> None:
+def translate_replay(t: SB3Settings) -> None:
     rows = max(t.number("buffer_size", Count) // t.num_envs, 1) * t.num_envs
     t.set("capacity", rows, "buffer_size")
     t.same(batch_size="batch_size", n_step="n_steps")
@@ -207,7 +207,7 @@ def translate_replay(t: Translation) -> None:
         )
 
 
-def train_freq(t: Translation) -> None:
+def train_freq(t: SB3Settings) -> None:
     """When updates are due, and how many."""
     freq = t["train_freq"]
     pair = isinstance(freq, tuple | list) and len(freq) == 2
@@ -219,8 +219,8 @@ def train_freq(t: Translation) -> None:
         refuse("train_freq", freq, "it must be a whole number")
     count = convert(count, Count, "train_freq")
     updates = t["gradient_steps"]
-    if isinstance(updates, bool) or not isinstance(updates, int) or updates < -1 or not updates:
-        refuse("gradient_steps", updates, "it must be a whole number above 0, or -1")
+    if isinstance(updates, bool) or not isinstance(updates, int) or updates < -1:
+        refuse("gradient_steps", updates, "it must be a whole number, or -1")
     if unit == "episode":
         if t.num_envs > 1:
             refuse("train_freq", freq, "episodes are counted of one environment", FailedAssertion)
@@ -229,11 +229,10 @@ def train_freq(t: Translation) -> None:
     else:
         t.phase = count * t.num_envs
         t.set("every", t.phase, "train_freq")
-        updates = t.phase if updates == -1 else updates
     t.set("updates", updates, "gradient_steps")
 
 
-def translate_q_learning(t: Translation) -> None:
+def translate_q_learning(t: SB3Settings) -> None:
     interval, tau = t.number("target_update_interval", Count), t.number("tau", Share)
     t.set("target", f"hard(steps={interval}, tau={show(tau)})", "target_update_interval")
     if t.num_envs > interval:
@@ -253,14 +252,14 @@ def translate_q_learning(t: Translation) -> None:
         )
 
 
-def exploration(t: Translation) -> str:
+def exploration(t: SB3Settings) -> str:
     """ε over environment steps."""
     start, end = (t.number(f"exploration_{which}_eps", Share) for which in ("initial", "final"))
     steps = round(t.number("exploration_fraction", Share) * t.total)
     return f"linear({show(start)}, {show(end)}, {steps})" if steps else show(end)
 
 
-def translate_actor_critic(t: Translation) -> None:
+def translate_actor_critic(t: SB3Settings) -> None:
     t.same(tau="tau")
     translate_noise(t)
     if t.class_name == "SAC":
@@ -284,7 +283,7 @@ def translate_actor_critic(t: Translation) -> None:
             t.set(key, value)
 
 
-def temperature(t: Translation) -> Any:
+def temperature(t: SB3Settings) -> Any:
     """`ent_coef` and `target_entropy`."""
     coefficient, target = t["ent_coef"], t["target_entropy"]
     target = None if target == "auto" else convert(target, float, "target_entropy")

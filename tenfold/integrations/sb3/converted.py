@@ -2,7 +2,7 @@
 comes from, and what is not the same."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ def refuse(key: str, value: Any, why: str, kind: type[ConfigError] = ConfigError
 
 
 @dataclass
-class Translation:
+class SB3Settings:
     """Settings of `agent` and of the run, as `Run.of` reads them; `differences` in sentences.
 
     `class_name` is the algorithm's class there, and `arguments` are all of its constructor's, with
@@ -49,7 +49,7 @@ class Translation:
     def __getitem__(self, key: str) -> Any:
         return self.arguments[key]
 
-    def given(self, key: str) -> bool:
+    def is_set(self, key: str) -> bool:
         """Whether an argument has another value than its default."""
         default = CONSTRUCTORS[self.class_name].get(key)
         return (
@@ -74,7 +74,7 @@ class Translation:
             self.set(ours, self[theirs], theirs)
 
     def refuse_unless_default(self, key: str, why: str) -> None:
-        if self.given(key):
+        if self.is_set(key):
             refuse(key, self[key], why)
 
     def note(self, sentence: str) -> None:
@@ -88,19 +88,13 @@ class Translation:
         """Settings of the run with those of its agent."""
         return {**self.run, "agent": until_there(self.agent, self.net)}
 
-    @property
-    def config(self) -> AgentConfig:
-        """The agent's settings."""
-        return self.checked(lambda: AgentConfig.converted(self.settings["agent"], "agent"))
-
-    def checked(self, make: Callable[[], Any]) -> Any:
-        """What `make` makes of these settings; an error names the argument there as well."""
+    def check(self) -> AgentConfig:
+        """The agent's settings; an error names the argument there as well."""
         try:
-            return make()
+            return AgentConfig.converted(self.settings["agent"], "agent")
         except ConfigError as error:
-            key = error.key if error.key.startswith("agent.") else f"agent.{error.key}"
-            theirs = self.origins.get(key.split(",")[0]) or self.origins.get(error.key)
-            if not theirs or theirs == error.key:
+            theirs = self.origins.get(error.key.partition(",")[0])
+            if theirs is None:
                 raise
             raise ConfigError(
                 theirs, f"= {short(self.arguments.get(theirs))} is not possible: {error}"
@@ -134,6 +128,4 @@ def until_there(agent: dict[str, Any], net: dict[str, Any]) -> dict[str, Any]:
     plain = {k: v for k, v in agent.items() if k in hints(kind)}
     if "minibatch_size" not in hints(kind) and plain.get("normalize_advantage") == "minibatch":
         plain["normalize_advantage"] = True
-    if "warm_up" not in hints(kind) and "target" in plain:
-        plain["target"] = "hard(500)"
     return {**plain, "net": {k: v for k, v in net.items() if k in nets}}
