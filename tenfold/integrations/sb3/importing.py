@@ -93,7 +93,7 @@ def run_of(saved: SavedModel, env: str, settings: Mapping[str, Any]) -> tuple[Ru
             f"the file holds no replay memory: going on, it is filled with {starts:,} steps first "
             f"(agent.learning_starts = {step + starts:,})"
         )
-    run = Run.of(merge(known_only(theirs), settings))
+    run = Run.of(merge(theirs, settings))
     if run.steps < step:
         raise UserError(
             f"--steps {run.steps:,} is less than the model's {step:,}: give more, or leave it out."
@@ -114,18 +114,3 @@ def unread_notes(saved: SavedModel, agent: Mapping[str, Any]) -> list[str]:
             + (" if it was another one" if flag else "")
         )
     return notes
-
-
-def known_only(settings):  # TEMPORARY until fields of others are merged
-    from dataclasses import fields
-
-    from tenfold.core.registry import algorithm
-
-    agent = dict(settings["agent"])
-    names = {f.name for f in fields(algorithm(agent["name"]).config)}
-    agent = {k: v for k, v in agent.items() if k in names}
-    if agent.get("normalize_advantage") == "minibatch" and "minibatch_size" not in names:
-        agent["normalize_advantage"] = True
-    if "steps=" in str(agent.get("target")) and "warm_up" not in names:
-        agent.pop("target")
-    return {**settings, "agent": agent}

@@ -13,7 +13,7 @@ from tenfold.core.registry import algorithm
 from tenfold.core.spaces import policy_actions
 from tenfold.integrations.sb3.saved_model import SavedModel
 from tenfold.integrations.sb3.settings import settings_of
-from tenfold.integrations.sb3.translation import Translation
+from tenfold.integrations.sb3.converted import SB3Settings
 
 # where the layers of a policy and of its value or critic begin; the former's last layer
 LAYERS = {
@@ -30,7 +30,7 @@ EPISODES = 1_000_000  # steps of a training whose length a file does not say
 
 def translation_of(
     saved: SavedModel, num_envs: int = 1, total_timesteps: int | None = None
-) -> Translation:
+) -> SB3Settings:
     """What its arguments mean here."""
     total = total_timesteps or int(saved.counters.get("_total_timesteps", 0)) or EPISODES
     recurrent = saved.class_name == "RecurrentPPO"
