@@ -1,0 +1,1 @@
+"""Stable-Baselines3's classes, arguments and files, on tenfold's engines."""
