@@ -34,7 +34,7 @@ class Driver:
         rounds = -((self.start - model._total_timesteps) // self.unit)
         self.end = self.start + rounds * self.unit
         self.on_policy, self.iteration = model.on_policy, 0
-        self.saw_step = False
+        model._last_obs = self.locals.obs_before()
         self.restore: list[Callable[[], None]] = []
 
     def run(self) -> None:
@@ -57,6 +57,8 @@ class Driver:
             for undo in self.restore:
                 undo()
         self.record_learning()
+        model.sync()
+        model._last_obs = self.locals.obs_before()
         if callback is not None:
             callback.on_training_end()
 

@@ -30,7 +30,7 @@ class GymLanes(ScalarEnvironments):
     exact_resume = False
 
     def __init__(self, vec: Any, name: str, seed: int, policy: bool, masking: bool) -> None:
-        self.vec, self.masking, self.use_masking = vec, masking, True
+        self.vec, self.masking, self.use_masking = without_transpose(vec), masking, True
         self.envs = list(single_envs(vec) or ())
         self.raw_obs: list[Any] = [None] * len(self.envs)
         self.prepare(name, len(self.envs), seed, policy, 0)
@@ -126,10 +126,14 @@ class VecEnvLanes(Environments):
 def single_envs(vec: Any) -> list[Any] | None:
     """The environments inside of a vector environment that does nothing but step them one after
     another; None where it does more."""
-    if type(vec) is sb3("common.vec_env", "VecTransposeImage"):
-        vec = vec.venv
+    vec = without_transpose(vec)
     plain = type(vec) in (VectorEnv, sb3("common.vec_env", "DummyVecEnv"))
     return vec.envs if plain else None
+
+
+def without_transpose(vec: Any) -> Any:
+    """What is inside of a wrapper that only puts channels of images first."""
+    return vec.venv if type(vec) is sb3("common.vec_env", "VecTransposeImage") else vec
 
 
 class ScriptEnv:
@@ -147,14 +151,18 @@ class ScriptEnv:
                 "Environment does not support action masking: it needs a method action_masks, or "
                 "sb3_contrib's ActionMasker around it."
             )
+        self.stepped = self.vec  # what the adapter steps: without what the learner does itself
+        self.adapter: Environments | None = None
         label = env if isinstance(env, str) else label_of(self.vec)
         self.name = f"{PREFIX}{label}-{next(self.numbers)}"
         SCRIPTS[self.name] = self
 
     def environments(self, seed: int, policy: bool) -> Environments:
-        """The adapter."""
-        kind = GymLanes if single_envs(self.vec) is not None else VecEnvLanes
-        return kind(self.vec, self.name, seed, policy, self.masking)
+        """The adapter; made once, since it resets them."""
+        if self.adapter is None:
+            kind = GymLanes if single_envs(self.stepped) is not None else VecEnvLanes
+            self.adapter = kind(self.stepped, self.name, seed, policy, self.masking)
+        return self.adapter
 
 
 class ScriptEnvironments(Domain):

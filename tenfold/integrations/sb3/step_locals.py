@@ -14,7 +14,7 @@ class StepLocals(dict[str, Any]):
     def __init__(self, model: Any, names: dict[str, Any]) -> None:
         learner = model.learner
         self.model, self.envs, self.learner = model, learner.envs, learner
-        self.buffers = getattr(model.vec_env.unwrapped, "buf_infos", None) if model.env else None
+        self.normalization, self.inner = model.normalization, model.env.unwrapped
         self.lazy = {
             "actions": self.raw_actions,
             "buffer_actions": self.raw_actions,
@@ -38,7 +38,8 @@ class StepLocals(dict[str, Any]):
 
     def obs_before(self) -> Any:
         """The observations that the next actions are for."""
-        return observations_of(self.envs)
+        obs = observations_of(self.envs)
+        return self.normalization.shown(obs) if self.normalization else obs
 
     def fill(self, actions: np.ndarray) -> None:
         """Of the step that was just made."""
@@ -47,10 +48,12 @@ class StepLocals(dict[str, Any]):
         infos = self.infos(ended)
         self["infos"], self["dones"], self["clipped_actions"] = infos, ended, actions
         self["rewards"] = envs.reward.astype(np.float32)
-        self["new_obs"] = observations_of(envs)
-        if self.buffers is not None and hasattr(self.model.vec_env.unwrapped, "buf_rews"):
-            self.buffers[:] = infos
-            self.model.vec_env.unwrapped.buf_rews[:] = envs.reward
+        if self.normalization:
+            self.normalization.show(self.learner, observations_of(envs))
+        self["new_obs"] = self.obs_before()
+        if hasattr(self.inner, "buf_rews"):
+            self.inner.buf_infos[:] = infos
+            self.inner.buf_rews[:] = getattr(envs, "inner", envs).reward
 
     def infos(self, ended: np.ndarray) -> list[dict[str, Any]]:
         """As a vector environment gives them."""
