@@ -3,6 +3,7 @@ names; arguments that several commands share, and tables in the terminal."""
 
 import argparse
 import sys
+from argparse import SUPPRESS
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
@@ -15,6 +16,7 @@ from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import MIGRATION_HINTS
+from tenfold.core.run_files import run_file_options
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 
@@ -156,6 +158,11 @@ def add_settings(
     """Adds a flag for every setting of a run. Help shows those of the agent in the command line,
     `--help-all` all of them."""
     run, everything = run_of_command(argv), ALL in argv
+    for name, text in run_file_options().items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(
+            flag, dest=name, metavar="VALUE", nargs="?", const="true", default=SUPPRESS, help=text
+        )
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
     of_run = {spec.path: spec for spec in specs_for(None if everything else run)}
     title = (
@@ -193,15 +200,15 @@ def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: boo
         spec.flag,
         dest=spec.path,
         metavar="VALUE",
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS if hidden else text,
+        default=SUPPRESS,
+        help=SUPPRESS if hidden else text,
         **optional,
     )
 
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The flags that were given, as nested settings."""
-    known = {spec.path for spec in field_specs(Run)}
+    """The flags that were given, as nested settings (and options of another library's file)."""
+    known = {spec.path for spec in field_specs(Run)} | run_file_options().keys()
     return nested(
         {
             path: value

@@ -19,7 +19,7 @@ from tenfold.cli.flags import (
 )
 from tenfold.config.agent_config import field_specs
 from tenfold.config.changes import CHANGEABLE
-from tenfold.config.files import named, presets
+from tenfold.config.files import presets, resolve_run
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import Command, algorithms
@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
   tenfold train cartpole --seeds 64 --where ray --address 10.0.0.5:6379
   tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
+  tenfold train ppo.yml --algo ppo --env CartPole-v1      # a file of RL-Zoo
 """
 
 
@@ -114,7 +115,10 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.init is None and (arguments.checkpoint != "last" or arguments.trust):
         flag = "--trust" if arguments.trust else "--checkpoint"
         raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
-    run, jobs = named(arguments.what, settings), number_of_jobs(arguments.jobs)
+    run, jobs = (
+        resolve_run(arguments.what, settings, arguments.quiet),
+        number_of_jobs(arguments.jobs),
+    )
     from tenfold.runs.folder import run_name
 
     where: dict[str, Any] = {

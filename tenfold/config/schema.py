@@ -281,7 +281,7 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
         value = importable(value, key)
     allowed = " or ".join(describe(c) for c in choices)
     plain = [c for c in choices if c is not type(None) and c not in kinds]
-    if plain == [bool] and not kinds and value is not None:
+    if plain == [bool] and (str(value).lower() in BOOLEANS or (value is not None and not kinds)):
         return convert(value, bool, key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)

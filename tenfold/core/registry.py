@@ -3,7 +3,8 @@ installed packages (entry points `tenfold.algorithms` and `tenfold.domains`), an
 `module:Name`.
 
 The package's own are found by looking into its folders: what stands in `ALGORITHMS` and `DOMAINS`
-of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing heavy.
+of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing heavy. (Files of other
+libraries that say what to train are found in the same way: `core.run_files`.)
 """
 
 import pkgutil
@@ -168,11 +169,13 @@ def import_by_name(name: str) -> Any:
 
 @cache
 def discover(what: str) -> tuple[Any, ...]:
-    """`ALGORITHMS` or `DOMAINS` of the package's folders and of installed packages."""
+    """`ALGORITHMS`, `DOMAINS` or `RUN_FILES` of the package's folders and of installed packages."""
     everything: list[Any] = []
-    for room in ("tenfold.algorithms", "tenfold.domains"):
+    for room in ("tenfold.algorithms", "tenfold.domains", "tenfold.integrations"):
+        # an integration imports another library
+        packages = room != "tenfold.integrations"
         for module in pkgutil.iter_modules(import_module(room).__path__, f"{room}."):
-            if module.ispkg or module.name.endswith("_settings"):
+            if (module.ispkg and packages) or module.name.endswith("_settings"):
                 everything += getattr(import_module(module.name), what, ())
     everything += [entry.load() for entry in entry_points(group=f"tenfold.{what.lower()}")]
     return tuple(everything)

@@ -91,7 +91,7 @@ def train(
     archive, or what `train` returned) with whose weights this one begins, those of its `checkpoint`
     (last, best or a step); `trust` allows modules that somebody else's run names to be imported.
     `track`: wandb, trackio or mlflow are sent the metrics."""
-    what, run = run, resolve_run(run, settings)
+    what, run = run, resolve_run(run, settings, quiet)
     if init is None and checkpoint != "last":
         raise ConfigError("checkpoint", f"= {checkpoint} is that of init, and no init was given.")
     target = destination(out, name or run_name(what, run), overwrite)

@@ -2,7 +2,7 @@
 comes from, and what is not the same."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,19 +88,13 @@ class SB3Settings:
         """Settings of the run with those of its agent."""
         return {**self.run, "agent": until_there(self.agent, self.net)}
 
-    @property
-    def config(self) -> AgentConfig:
-        """The agent's settings."""
-        return self.checked(lambda: AgentConfig.converted(self.settings["agent"], "agent"))
-
-    def checked(self, make: Callable[[], Any]) -> Any:
-        """What `make` makes of these settings; an error names the argument there as well."""
+    def check(self) -> AgentConfig:
+        """The agent's settings; an error names the argument there as well."""
         try:
-            return make()
+            return AgentConfig.converted(self.settings["agent"], "agent")
         except ConfigError as error:
-            key = error.key if error.key.startswith("agent.") else f"agent.{error.key}"
-            theirs = self.origins.get(key.split(",")[0]) or self.origins.get(error.key)
-            if not theirs or theirs == error.key:
+            theirs = self.origins.get(error.key.partition(",")[0])
+            if theirs is None:
                 raise
             raise ConfigError(
                 theirs, f"= {short(self.arguments.get(theirs))} is not possible: {error}"
@@ -134,6 +128,4 @@ def until_there(agent: dict[str, Any], net: dict[str, Any]) -> dict[str, Any]:
     plain = {k: v for k, v in agent.items() if k in hints(kind)}
     if "minibatch_size" not in hints(kind) and plain.get("normalize_advantage") == "minibatch":
         plain["normalize_advantage"] = True
-    if "warm_up" not in hints(kind) and "target" in plain:
-        plain["target"] = "hard(500)"
     return {**plain, "net": {k: v for k, v in net.items() if k in nets}}

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from tenfold.config.notation import nearest
 from tenfold.config.schema import Count, Limits, NotNegative, Positive, convert
 from tenfold.core.errors import ConfigError
-from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 from tenfold.integrations.sb3.converted import FailedAssertion, SB3Settings, refuse, short
+from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 
 KEY = "policy_kwargs"
 POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")

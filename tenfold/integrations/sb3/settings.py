@@ -11,14 +11,14 @@ from tenfold.config.notation import show
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Share, Whole, convert
 from tenfold.core.errors import ConfigError, told_of
 from tenfold.integrations.sb3.action_noise import translate_noise
-from tenfold.integrations.sb3.policy_kwargs import NO_STATE_NOISE, translate_networks
-from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 from tenfold.integrations.sb3.converted import (
     FailedAssertion,
     SB3Settings,
     all_arguments,
     refuse,
 )
+from tenfold.integrations.sb3.policy_kwargs import NO_STATE_NOISE, translate_networks
+from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 
 KNOTS = 4096  # of a schedule that is asked at every step there
 AGENTS = (
@@ -219,8 +219,8 @@ def train_freq(t: SB3Settings) -> None:
         refuse("train_freq", freq, "it must be a whole number")
     count = convert(count, Count, "train_freq")
     updates = t["gradient_steps"]
-    if isinstance(updates, bool) or not isinstance(updates, int) or updates < -1 or not updates:
-        refuse("gradient_steps", updates, "it must be a whole number above 0, or -1")
+    if isinstance(updates, bool) or not isinstance(updates, int) or updates < -1:
+        refuse("gradient_steps", updates, "it must be a whole number, or -1")
     if unit == "episode":
         if t.num_envs > 1:
             refuse("train_freq", freq, "episodes are counted of one environment", FailedAssertion)
@@ -229,7 +229,6 @@ def train_freq(t: SB3Settings) -> None:
     else:
         t.phase = count * t.num_envs
         t.set("every", t.phase, "train_freq")
-        updates = t.phase if updates == -1 else updates
     t.set("updates", updates, "gradient_steps")
 
 
