@@ -202,10 +202,10 @@ class Driver:
                 model.ep_info_buffer.append(info["episode"])
             if info.get("is_success") is not None:
                 model.ep_success_buffer.append(info["is_success"])
-            model._episode_num += 1
-            if self.on_policy or not self.log_interval:
+            if self.on_policy:
                 continue
-            if model._episode_num % self.log_interval == 0:
+            model._episode_num += 1
+            if self.log_interval and model._episode_num % self.log_interval == 0:
                 self.record_learning()
                 model.dump_logs()
 

@@ -29,7 +29,7 @@ from tenfold.integrations.sb3.learners import begin_anew, moved_state, open_mode
 from tenfold.integrations.sb3.logger import logger_for
 from tenfold.integrations.sb3.normalization import normalization_of
 from tenfold.integrations.sb3.prediction import Predictor
-from tenfold.integrations.sb3.settings import settings_of
+from tenfold.integrations.sb3.settings import device, settings_of
 from tenfold.integrations.sb3.training_log import record_table, record_training
 from tenfold.integrations.sb3.vec_env import sb3
 
@@ -68,13 +68,20 @@ class SB3Model:
         self.source: ScriptEnv | None = None
         self.env: Any = None
         self.resources = ExitStack()  # of the learner
+        # environment steps of a rollout, or between two calls for updates
+        self.steps_between_updates = 1
         if env is not None:
-            self.take_env(ScriptEnv(env, self.verbose, self.masking))
-        self.device = torch.device(self.settings(1).run["device"].replace("auto", "cpu"))
+            self.take_new_env(env)
+        where = device(arguments["device"])
+        self.device = torch.device("cpu" if where == "auto" else where)
         if self.verbose:
             print(f"Using {self.device} device")
         if arguments["_init_setup_model"] and env is not None:
             self._setup_model()
+
+    def take_new_env(self, env: Any) -> None:
+        """What a script gave as the environment."""
+        self.take_env(ScriptEnv(env, self.verbose, self.masking))
 
     def take_env(self, source: ScriptEnv) -> None:
         self.source, self.env = source, source.vec
@@ -119,10 +126,12 @@ class SB3Model:
 
     def make_run(self, env: str, total: int) -> Run:
         translated = self.settings(total)
+        translated.check()  # by the names of the arguments
+        self.steps_between_updates = translated.phase
         given = translated.settings | {"env": env, "seed": self.run_seed, "eval_every": 0}
         given |= {"checkpoint_every": 0, "env_threads": 1}
         given |= self.normalization.settings if self.normalization else {}
-        return translated.checked(lambda: Run.of(given))
+        return Run.of(given)
 
     def _setup_model(self) -> None:
         """Makes the networks; environments are left as they are."""
@@ -139,11 +148,6 @@ class SB3Model:
         kind = algorithm(run.agent.name)
         self.agent = kind.make_agent(replace(run, device="cpu"), spec)
         self.predictor = Predictor(self)
-
-    @property
-    def steps_between_updates(self) -> int:
-        """Environment steps of a rollout, or between two calls for updates."""
-        return self.settings(1).phase
 
     # learning
 

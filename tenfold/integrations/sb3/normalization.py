@@ -21,7 +21,7 @@ def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormaliza
     box = isinstance(vec.observation_space, gym.spaces.Box)
     usual = (inner.epsilon, inner.clip_obs, inner.gamma) == (EPSILON, CLIP, gamma)
     if type(vec) is kind and box and usual and inner.training:
-        return TakenNormalization(inner)
+        return TakenNormalization(inner, on_policy)
     if on_policy or not inner.training:
         return None  # numbers that stay, or are learned from at once, are as good as stored ones
     raise ConfigError(
@@ -35,10 +35,11 @@ def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormaliza
 class TakenNormalization:
     """A VecNormalize object and our statistics."""
 
-    def __init__(self, vec: Any) -> None:
+    def __init__(self, vec: Any, on_policy: bool) -> None:
         self.vec = vec
-        self.settings: dict[str, Any] = {"normalize_reward": bool(vec.norm_reward)}
-        self.settings["normalize_obs"] = bool(vec.norm_obs)
+        # a replay memory keeps rewards as they are, and normalises what it draws
+        how = bool(vec.norm_reward) if on_policy or not vec.norm_reward else "drawn"
+        self.settings: dict[str, Any] = {"normalize_reward": how, "normalize_obs": vec.norm_obs}
         if vec.norm_reward:
             self.settings["clip_reward"] = float(vec.clip_reward)
 
@@ -67,6 +68,10 @@ class TakenNormalization:
 
     def shown(self, obs: np.ndarray) -> np.ndarray:
         return self.vec.normalize_obs(obs)
+
+    def rewards(self) -> np.ndarray:
+        """Of the last step, as the object gives them."""
+        return self.vec.normalize_reward(self.vec.old_reward)
 
 
 def load(norm: RunningNorm, moments: Any) -> None:

@@ -50,6 +50,7 @@ class StepLocals(dict[str, Any]):
         self["rewards"] = envs.reward.astype(np.float32)
         if self.normalization:
             self.normalization.show(self.learner, observations_of(envs))
+            self["rewards"] = self.normalization.rewards()
         self["new_obs"] = self.obs_before()
         if hasattr(self.inner, "buf_rews"):
             self.inner.buf_infos[:] = infos
@@ -72,7 +73,10 @@ class StepLocals(dict[str, Any]):
         if rollout is None:
             actions = self.learner.engine.action if self.model.stores_scaled else None
             return self["clipped_actions"] if actions is None else actions.copy()
-        return self.rollout_row("real" if rollout.real.shape[-1] else "chosen")
+        if rollout.real.shape[-1]:
+            return self.rollout_row("real")
+        shape = self.model.action_space.shape
+        return self.rollout_row("chosen").reshape(-1, *shape)
 
     def rollout_row(self, name: str) -> Any:
         """A column of the row that is being filled, as a tensor where their loop has one."""
