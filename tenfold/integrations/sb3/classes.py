@@ -92,6 +92,15 @@ class SAC(ActorCriticModel):
 
     draws_actions = True
 
+    def make_agent(self, *arguments: Any) -> None:
+        super().make_agent(*arguments)
+        self.target_entropy = float(self.agent.target_entropy)
+
+    @property
+    def log_ent_coef(self) -> Any:
+        """The logarithm of the temperature, as a tensor."""
+        return self.agent.log_alpha.detach()
+
 
 @with_signatures
 class TD3(ActorCriticModel):

@@ -20,6 +20,7 @@ from tenfold.core.layout import observation_layout
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.registry import algorithm
 from tenfold.core.system import set_threads
+from tenfold.integrations.sb3 import persistence
 from tenfold.integrations.sb3.buffers import ReplayView, RolloutView
 from tenfold.integrations.sb3.callbacks import Schedule, as_callback
 from tenfold.integrations.sb3.converted import FailedAssertion
@@ -29,6 +30,7 @@ from tenfold.integrations.sb3.learners import begin_anew, moved_state, open_mode
 from tenfold.integrations.sb3.logger import logger_for
 from tenfold.integrations.sb3.normalization import normalization_of
 from tenfold.integrations.sb3.prediction import Predictor
+from tenfold.integrations.sb3.saving import load_replay
 from tenfold.integrations.sb3.settings import device, settings_of
 from tenfold.integrations.sb3.training_log import record_table, record_training
 from tenfold.integrations.sb3.vec_env import sb3
@@ -44,6 +46,12 @@ class SB3Model:
     action_spaces: ClassVar[tuple[type, ...]]
     masking: ClassVar[bool] = False
     stores_scaled: ClassVar[bool] = False  # whether actions are kept in [-1, 1]
+
+    save = persistence.save
+    load = classmethod(persistence.load)
+    get_parameters = persistence.get_parameters
+    set_parameters = persistence.set_parameters
+    policy = property(persistence.policy_of, persistence.put_policy)
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.argument_names = tuple(name for name in arguments if name not in ("policy", "env"))
@@ -166,6 +174,7 @@ class SB3Model:
             raise ConfigError("env", "is missing: call set_env(env), or load(path, env=env).")
         if self.agent is None:
             self._setup_model()
+        persistence.require_read(self)
         callback = with_progress(as_callback(callback), progress_bar)
         self.start_time = time.time_ns()
         if reset_num_timesteps or self.ep_info_buffer is None:
@@ -198,7 +207,7 @@ class SB3Model:
             name = before.run.env
         elif before is None and self.source.compiled and not schedule.attached:
             name = self.source.compiled
-        run = self.make_run(name, self._total_timesteps)
+        run = self.make_run(name, max(self._total_timesteps, 1))
         if self.linked:
             self.linked.sync()
         compiled = before is not None and before.run.env == self.source.compiled
@@ -337,6 +346,17 @@ class ReplayModel(SB3Model):
     """Algorithms with a replay memory."""
 
     on_policy = False
+    save_replay_buffer = persistence.save_replay_buffer
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Takes over a saved replay memory. Episodes in it that had not ended go on nowhere."""
+        if not truncate_last_traj:
+            raise ConfigError(
+                "truncate_last_traj",
+                "= False is not possible: the environments are elsewhere now; leave it out.",
+            )
+        self.open_learner(Schedule(None, self.n_envs), restart=False)
+        load_replay(path, self.learner)
 
     @property
     def replay_buffer(self) -> ReplayView | None:

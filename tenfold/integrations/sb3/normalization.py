@@ -9,7 +9,9 @@ import numpy as np
 
 from tenfold.core.errors import ConfigError
 from tenfold.integrations.sb3.vec_env import sb3
-from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
+from tenfold.ops.moments import CLIP, EPSILON, RunningNorm, merged
+
+PRIOR = 1e-4  # what their statistics count before they have seen anything
 
 
 def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormalization | None":
@@ -54,10 +56,10 @@ class TakenNormalization:
     def write_back(self, learner: Any) -> None:
         """Our statistics into the object."""
         vec = self.vec
-        if learner.agent.norm and learner.agent.norm.count[0]:
-            write(learner.agent.norm, vec.obs_rms, vec.observation_space.shape)
-        if learner.rewards and learner.rewards.norm.count[0]:
-            write(learner.rewards.norm, vec.ret_rms, ())
+        if learner.agent.norm:
+            write(learner.agent.norm, vec.obs_rms)
+        if learner.rewards:
+            write(learner.rewards.norm, vec.ret_rms)
             vec.returns = learner.rewards.returns.copy()
 
     def show(self, learner: Any, obs: np.ndarray) -> None:
@@ -80,6 +82,11 @@ def load(norm: RunningNorm, moments: Any) -> None:
     norm.load_state({"count": np.array([count]), "mean": mean, "m2": m2})
 
 
-def write(norm: RunningNorm, moments: Any, shape: tuple[int, ...]) -> None:
-    moments.mean, moments.var = norm.mean.reshape(shape).copy(), norm.variance.reshape(shape)
-    moments.count = float(norm.count[0])
+def write(norm: RunningNorm, moments: Any) -> None:
+    """With the small share of mean 0 and variance 1 that theirs begin with."""
+    ones = np.ones(norm.size)
+    prior = np.array([PRIOR]), 0 * ones, PRIOR * ones
+    count, mean, m2 = merged(*prior, norm.count, norm.mean, norm.m2)
+    shape = np.shape(moments.mean)
+    moments.count = float(count[0])
+    moments.mean, moments.var = mean.reshape(shape), (m2 / count).reshape(shape)
