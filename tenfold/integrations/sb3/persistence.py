@@ -86,6 +86,9 @@ def attributes_of(model: Any) -> dict[str, Any]:
         name: getattr(model, name) for name in model.argument_names if name not in NOT_SAVED
     }
     attributes |= {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)}
+    for name in ("rollout_buffer_kwargs", "replay_buffer_kwargs"):
+        if name in attributes:
+            attributes[name] = attributes[name] or {}
     attributes["policy_kwargs"] = policy_kwargs_of(model)
     attributes["_n_updates"] = model._n_updates
     attributes["observation_space"] = model.observation_space
