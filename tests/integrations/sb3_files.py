@@ -69,7 +69,9 @@ def policy_of(kind: str, seed: int = 0) -> dict[str, torch.Tensor]:
         start = {"log_std": torch.randn(2, generator=rng)} if kind == "PPO box" else {}
         towers = mlp((obs, *HIDDEN), "mlp_extractor.policy_net.", rng)
         towers |= mlp((obs, *VALUE_HIDDEN), "mlp_extractor.value_net.", rng)
-        heads = head(HIDDEN[-1], outputs, "action_net", rng) | head(VALUE_HIDDEN[-1], 1, "value_net", rng)
+        heads = head(HIDDEN[-1], outputs, "action_net", rng) | head(
+            VALUE_HIDDEN[-1], 1, "value_net", rng
+        )
         return start | towers | heads
     critics = 1 if kind == "DDPG" else 2
     reals = (space.shape or ())[0]
