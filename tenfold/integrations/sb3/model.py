@@ -75,6 +75,7 @@ class SB3Model:
         self._logger: Any = None
         self.source: ScriptEnv | None = None
         self.env: Any = None
+        self.normalization: Any = None  # of the script's environments, where it is tenfold's
         self.resources = ExitStack()  # of the learner
         # environment steps of a rollout, or between two calls for updates
         self.steps_between_updates = 1
@@ -406,4 +407,3 @@ def with_progress(callback: Any, progress_bar: bool) -> Any:
             "= True is Stable-Baselines3's callback, which is not installed: leave it out.",
         )
     return as_callback([one for one in (callback, bar()) if one is not None])
-
