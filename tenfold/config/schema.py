@@ -281,7 +281,9 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
         value = importable(value, key)
     allowed = " or ".join(describe(c) for c in choices)
     plain = [c for c in choices if c is not type(None) and c not in kinds]
-    if value is not None and not kinds and [get_origin(c) or c for c in plain] in ([bool], [tuple]):
+    if plain == [bool] and (str(value).lower() in BOOLEANS or (value is not None and not kinds)):
+        return convert(value, bool, key)
+    if value is not None and not kinds and [get_origin(c) or c for c in plain] == [tuple]:
         return convert(value, plain[0], key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)

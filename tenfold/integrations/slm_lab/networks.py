@@ -47,7 +47,8 @@ class Optimiser:
 def body_of(keys: Keys, kind: str) -> Body:
     """The layers of a network without an arc."""
     activation = keys.choice("hid_layers_activation", ACTIVATIONS, "relu")
-    keys.refuse_set(("batch_norm", "normalize"), "is not in tenfold: leave it out")
+    keys.refuse_set(("batch_norm",), "is not in tenfold: leave it out")
+    keys.take("normalize")  # images are divided by 255 in any case
     if kind == MLP:
         return Body("mlp", widths(keys, "hid_layers"), activation)
     layers = keys.require("conv_hid_layers")
