@@ -9,8 +9,9 @@ from operator import lt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.agent_config import AgentConfig
+from tenfold.config.networks import PolicyNet
 from tenfold.config.notation import show
-from tenfold.config.options import PolicyNet, Schedule
+from tenfold.config.options import Schedule
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
@@ -47,6 +48,8 @@ class PPO(AgentConfig):
     a function of one's own"""
     adam_eps: Positive = 1e-5
     """Adam's denominator offset"""
+    weight_decay: NotNegative = 0.0
+    """share of every parameter, times lr, that a step takes away besides (AdamW)"""
     horizon: Count = 2048
     """steps of every environment between two learning phases"""
     epochs: Count = 10

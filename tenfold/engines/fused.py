@@ -30,6 +30,7 @@ PARAMS: dict[str, type] = {
     # of the network and the optimiser
     "activation": int,
     "adam_eps": float,
+    "weight_decay": float,
     "clip_norm": float,
     # of the memory
     "gamma": float,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.options import PolicyNet
+from tenfold.config.networks import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.layers import ACTIVATIONS, FlatModule

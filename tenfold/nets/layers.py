@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.core.pairs import pair
 from tenfold.ops.qlearning import tensor
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.random import Purpose, draw_bits, fill_normal, fill_uniform, key
 from tenfold.core.registry import import_by_name

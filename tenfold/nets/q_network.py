@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import NATURE_SIDE, ObsLayout
 from tenfold.core.pairs import pair

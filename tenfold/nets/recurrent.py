@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.options import LSTM, PolicyNet
+from tenfold.config.networks import LSTM, PolicyNet
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.layers import ACTIVATIONS, Layer, layers_of
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, PolicyNetwork, orthogonal

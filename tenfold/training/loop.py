@@ -9,8 +9,8 @@ from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
 from tenfold.config.files import Trust, require_trust, require_trusted_cluster, resolve_run
+from tenfold.config.networks import Net
 from tenfold.config.notation import merge, show
-from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.processes import Interrupt

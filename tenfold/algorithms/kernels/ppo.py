@@ -163,8 +163,9 @@ def learn_minibatches(table, order, gradient, arguments):
         norm = clip_by_team(a.team, grad, a.clip_norm)
         a.updates_made[0] += 1
         lr = schedule_at(a.lr, FIRST_NUMBER, counter[STEP])
-        moments = (a.block[PPO_MEAN], a.block[PPO_SQUARE], a.updates_made[0])
-        adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
+        moments, optimiser = (a.block[PPO_MEAN], a.block[PPO_SQUARE]), (lr, a.adam_eps)
+        step = (a.updates_made[0], *optimiser, a.weight_decay)
+        adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, *step)
         end_trial(a.team, began)
         sums[5] += norm
         sums[6] += 1

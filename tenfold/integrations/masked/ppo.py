@@ -325,5 +325,6 @@ def learn_heads(network, rows, order, step, rule):
         if not np.isfinite(stats[NORM]):
             replace_nonfinite(grad)
             stats[NOT_FINITE] += 1
-        adam_numba(flat, grad, network.mean, network.square, step + u + 1, rule.lr, rule.eps)
+        moments = network.mean, network.square
+        adam_numba(flat, grad, *moments, step + u + 1, rule.lr, rule.eps, 0.0)
     return flat, network.mean, network.square, stats, values
