@@ -10,7 +10,7 @@ from tenfold.config.run import Run
 from tenfold.config.schema import NotNegative, Positive, convert, convert_scalar
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import algorithm_elsewhere
-from tenfold.core.run_files import Tell
+from tenfold.core.registry import Tell
 from tenfold.integrations.sb3.action_noise import NamedNoise
 from tenfold.integrations.sb3.converted import refuse, short
 from tenfold.integrations.sb3.literals import parse_literal
