@@ -14,7 +14,7 @@ from tenfold.config.files import modules_in, named
 from tenfold.config.notation import load_yaml
 from tenfold.config.options import Drawn
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError
 from tenfold.envs.making import make_env, spec_of
 from tenfold.integrations.sb3.literals import parse_literal
 from tenfold.integrations.sb3.zoo import CLASSES, run_of
@@ -207,16 +207,6 @@ def test_packages_of_environments_are_imported(tmp_path: Path) -> None:
     env = "MiniGrid-Unlock-v0"
     run = run_of(tmp_path / "ppo.yml", {env: keys}, {"env": env})
     assert run.env == f"minigrid:{env}(wrappers=[minigrid.wrappers:Flat])"
-
-
-def test_wrappers_that_are_none_are_told_of() -> None:
-    for wrapper, sentence in (
-        ("gymnasium.wrappers:Nope", "has no Nope"),
-        ("gymnasium.wrappers:TimeLimit", "raised TypeError"),
-        ("tenfold.envs.arguments:shorten", "is no wrapper: it made a str"),
-    ):
-        with pytest.raises(UserError, match=sentence):
-            make_env(f"CartPole-v1(wrappers=[{wrapper}])")
 
 
 def test_text_is_read_and_never_evaluated() -> None:
