@@ -1,4 +1,4 @@
-"""The command line of SLM-Lab: `tenfold train spec.json NAME MODE -s key=value`. Its own first word,
+"""The command line of SLM-Lab: `tenfold train spec.json NAME MODE -s key=value`; its own first word,
 `run`, and `PROFILE=true` are understood."""
 
 import argparse
@@ -185,7 +185,7 @@ def begin(spec: Spec, mode: str, arguments: argparse.Namespace) -> int:
 
     translation = translate(spec)
     run = changed(translation.run, settings_given(arguments))
-    for line in first_lines(spec, translation):
+    for line in first_lines(spec, translation, run):
         say(line, arguments.quiet)
     if arguments.profiled:
         from tenfold.cli.tools import show_run_profile
