@@ -31,7 +31,7 @@ from tenfold.core.work import (
 )
 from tenfold.memory.replay_gather import gather_items, gather_masks
 from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
-from tenfold.ops.mlp import ACTIVATIONS
+from tenfold.ops.activations import ACTIVATIONS
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 from tenfold.ops.split_mlp import are_wide
 

@@ -36,7 +36,8 @@ from tenfold.engines.fused_engine import FusedActing, FusedRounds
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
-from tenfold.ops.mlp import mlp_forward, parameter_count
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.mlp import layer_total, mlp_forward, parameter_count
 from tenfold.ops.sampling import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.split_adam import adam_by_team, clip_by_team, polyak_by_team
 from tenfold.ops.split_mlp import backward, forward, scratch_size
@@ -105,12 +106,12 @@ def acting_columns(agent: DQNAgent, count: int, perturbed: int = 1) -> dict[str,
 
 def batch_columns(agent: DQNAgent, batch: int) -> dict[str, np.ndarray]:
     """The team that shares updates by batches of so many items, and scratch for them."""
-    sizes = np.array(agent.online.sizes)
+    sizes, activation = np.array(agent.online.sizes), ACTIVATIONS[agent.config.net.activation]
     return {
         "team": team_for_updates(batch, sizes),
         "updates_made": agent.count,
         "inputs": zeros(2, sizes[0], batch),
-        "layers": zeros(4, batch * int(sizes[1:].sum())),
+        "layers": zeros(4, batch * layer_total(sizes, activation)),
         "items": np.ones((OWN_ITEMS, batch), np.float32),  # weights of uniform replay stay 1
         "scratch_t": zeros(scratch_size(sizes, batch)),
     }
