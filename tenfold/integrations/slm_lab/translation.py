@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenfold.config.notation import show, with_arguments
+from tenfold.config.notation import with_arguments
 from tenfold.config.run import Run
 from tenfold.integrations.slm_lab.agents import NAMES, agent_settings
 from tenfold.integrations.slm_lab.keys import Keys
