@@ -284,9 +284,9 @@ class QLearning(OffPolicyAlgorithm):
             raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")
         return QPolicy(agent)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has, noise on their weights included."""
-        return 1 + (type(settings.explore).__name__ == "Noisy")
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        """Noise on their weights counts as one more."""
+        return [settings.net.hidden] * (1 + isinstance(settings.explore, Noisy))
 
 
 ALGORITHMS = (QLearning(),)

@@ -112,6 +112,21 @@ class PolicyNet(Net):
     after: Widths = ()
     """widths of the layers behind the memory, of policy and value"""
 
+    @property
+    def body(self) -> Net:
+        """What a shared body is made by, an activation behind its output of `hidden[0]`."""
+        return Net(encoder=self.encoder, hidden=(), activation=self.activation)
+
+    @property
+    def behind_body(self) -> Self:
+        """The networks that read a shared body's output."""
+        of_value = None if self.value_hidden is None else self.value_hidden[1:]
+        return replace(self, hidden=self.hidden[1:], value_hidden=of_value, shared_body=False)
+
+    @property
+    def behind_memory(self) -> Net:
+        return Net(hidden=self.after, activation=self.activation)
+
     def check(self) -> None:
         super().check()
         if self.after and not self.memory:

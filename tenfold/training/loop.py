@@ -306,8 +306,7 @@ def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
     for name in MEANING:
         here, theirs = (getattr(one.config, name, None) for one in (agent, source))
         if isinstance(here, Net) and isinstance(theirs, Net):
-            for field in fields(here):
-                name = field.name
+            for name in (field.name for field in fields(here) if field.name != "init"):
                 yield f"agent.net.{name}", getattr(here, name), getattr(theirs, name, None)
         else:
             yield f"agent.{name}", here, theirs

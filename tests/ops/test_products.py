@@ -4,8 +4,9 @@ both lengths of vectors."""
 import numpy as np
 import pytest
 
+from tenfold.ops.activations import RELU
 from tenfold.ops.adam import adam_numba
-from tenfold.ops.mlp import RELU, mlp_forward, parameter_count
+from tenfold.ops.mlp import mlp_forward, parameter_count
 from tenfold.ops.products import FEATURES, LARGE, TILED, WIDE, product_by_blas, product_by_tiles
 from tenfold.ops.tiles import LANES, columns_of
 

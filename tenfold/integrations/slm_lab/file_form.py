@@ -1,5 +1,6 @@
-"""The command line of SLM-Lab: `tenfold train spec.json NAME MODE -s key=value`. Its own first word,
-`run`, and `PROFILE=true` are understood."""
+"""The command line of SLM-Lab: `tenfold train spec.json NAME MODE -s key=value`.
+
+Its first word, `run`, and `PROFILE=true` are understood too."""
 
 import argparse
 import os
@@ -174,7 +175,7 @@ def folder_of(spec: Spec, before: str) -> Path:
         folders.append(path)
     if not folders:
         raise UserError(f"There is no run of {spec.name} below {RUNS}/: name its folder.")
-    return max(folders, key=lambda path: path.stat().st_mtime)
+    return max(reversed(folders), key=lambda path: path.stat().st_mtime)
 
 
 def begin(spec: Spec, mode: str, arguments: argparse.Namespace) -> int:
@@ -185,7 +186,7 @@ def begin(spec: Spec, mode: str, arguments: argparse.Namespace) -> int:
 
     translation = translate(spec)
     run = changed(translation.run, settings_given(arguments))
-    for line in first_lines(spec, translation):
+    for line in first_lines(spec, translation, run):
         say(line, arguments.quiet)
     if arguments.profiled:
         from tenfold.cli.tools import show_run_profile

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenfold.config.notation import show, with_arguments
+from tenfold.config.notation import with_arguments
 from tenfold.config.run import Run
 from tenfold.integrations.slm_lab.agents import NAMES, agent_settings
 from tenfold.integrations.slm_lab.keys import Keys
@@ -148,9 +148,7 @@ def session_settings(keys: Keys) -> dict[str, Any]:
     return {"settings": settings, "sessions": sessions, "trials": trials, "pruner": pruner}
 
 
-def first_lines(spec: Spec, translation: Translation) -> list[str]:
+def first_lines(spec: Spec, translation: Translation, run: Run) -> list[str]:
     """What a run says of its spec before it begins."""
-    settings = translation.settings
-    about = f"{spec.name} of {spec.path}: {settings['agent']['name']} on {settings['env']}"
-    lines = [f"{about}, {show(settings['steps'])} frames"]
-    return [*lines, *(f"differs from SLM-Lab: {note}" for note in translation.notes)]
+    about = f"{spec.name} of {spec.path}: {run.agent.name} on {run.env}, {run.steps:,} frames"
+    return [about, *(f"differs from SLM-Lab: {note}" for note in translation.notes)]
