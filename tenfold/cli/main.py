@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import results, search_command, tools, train
+from tenfold.cli import import_command, results, search_command, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.errors import UserError, described
@@ -38,6 +38,7 @@ def commands() -> dict[str, Command]:
         *search_command.COMMANDS,
         tools.EVAL,
         *of_domains,
+        *import_command.COMMANDS,
         *results.COMMANDS,
         *tools.COMMANDS,
     )
