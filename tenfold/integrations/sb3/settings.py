@@ -175,6 +175,11 @@ def state_dependent_noise(t: SB3Settings) -> None:
 def translate_replay(t: SB3Settings) -> None:
     rows = max(t.number("buffer_size", Count) // t.num_envs, 1) * t.num_envs
     t.set("capacity", rows, "buffer_size")
+    if rows < t.total:
+        t.note(
+            f"a full replay memory of {rows:,} rows holds fewer steps: an episode takes a row more "
+            "than it has steps"
+        )
     t.same(batch_size="batch_size", n_step="n_steps")
     t.set("learning_starts", t.number("learning_starts", Whole))
     train_freq(t)

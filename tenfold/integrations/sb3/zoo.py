@@ -146,7 +146,7 @@ class Entry:
         if frames := self.keys.pop("frame_stack", None):
             run["frames"] = convert_scalar(frames, int, "frame_stack")
             self.lines.append(
-                "before the first observation of an episode its frames are that one, and not black"
+                "before the first observation of an episode its frames are that one, and not zeros"
             )
         arguments = self.arguments(total)
         converted = settings_of(self.class_name, arguments, num_envs, total)
