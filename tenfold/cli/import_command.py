@@ -37,7 +37,7 @@ def add_import(parsers: Any, argv: Sequence[str]) -> None:
 
 def import_run(arguments: argparse.Namespace) -> int:
     settings = settings_given(arguments)
-    refuse_empty(arguments, out="a folder", env="an environment")
+    refuse_empty(arguments, out="a folder")
     if not (env := settings.pop("env", "")):
         raise UserError("--env is missing: a model's file does not say which environment it is of.")
     from tenfold.core.system import set_threads

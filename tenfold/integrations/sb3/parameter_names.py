@@ -69,6 +69,7 @@ class BinaryRows:
 POWERS = {"value": 0, "mean": 1, "square": 2}
 Rows = SameRows | QuantileRows | BinaryRows
 SAME = SameRows()
+MEMORY_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # of an LSTM
 
 
 @dataclass(frozen=True)
@@ -113,16 +114,22 @@ def class_of(agent: Any) -> str:
 
 def require_named(agent: Any) -> None:
     """Refuses agents whose networks Stable-Baselines3 does not have."""
-    config = agent.config
+    config, net = agent.config, agent.config.net
+    recurrent = getattr(net, "memory", None)
     refusals = (
         (config.name not in ("dqn", "ppo", "sac", "td3"), "agent", f"= {config.name}"),
-        (config.net.module, "agent.net.module", f"= {config.net.module}"),
-        (config.net.encoder != "mlp", "agent.net.encoder", f"= {config.net.encoder}"),
+        (net.module, "agent.net.module", f"= {net.module}"),
+        (net.encoder != "mlp", "agent.net.encoder", f"= {net.encoder}"),
         (getattr(config, "dueling", False), "agent.dueling", "= true"),
         (getattr(config, "sigma", 0), "agent.explore", "= noisy"),
         (getattr(config, "implicit", None), "agent.distribution", "= implicit"),
         (getattr(config, "categorical", None), "agent.distribution", "= categorical"),
         (getattr(agent, "discrete", False), "agent", "= sac with discrete actions"),
+        (
+            recurrent and (net.hidden or type(net.memory).__name__ != "LSTM"),
+            "agent.net.memory",
+            f"= {recurrent}",
+        ),
         (agent.members > 1, "agent", "with several members"),
     )
     for refused, key, value in refusals:
@@ -205,17 +212,24 @@ def ppo_entries(agent: Any) -> dict[str, list[Entry]]:
     rows = BinaryRows() if binary else SAME
     entries = [places.entry("log_std", "log_std", POLICY)] if agent.actions.low else []
     heads: list[Entry] = []
-    for tower, head, head_rows in (("policy", "action", rows), ("value", "value", SAME)):
-        extractor = f"mlp_extractor.{tower}_net."
-        *hidden, weight, bias = places.layers(
-            extractor, f"{tower}.", POLICY, sequential, rows=head_rows
-        )
+    memories: list[Entry] = []
+    memory = agent.config.net.memory
+    for tower, head, side, head_rows in (
+        ("policy", "action", "actor", rows),
+        ("value", "value", "critic", SAME),
+    ):
+        extractor, ours = f"mlp_extractor.{tower}_net.", f"{tower}.{'head.' if memory else ''}"
+        *hidden, weight, bias = places.layers(extractor, ours, POLICY, sequential, rows=head_rows)
         entries += hidden
         heads += [
-            Entry(f"{head}_net.{part}", POLICY, old.start, old.shape, head_rows)
-            for part, old in (("weight", weight), ("bias", bias))
+            replace(entry, name=f"{head}_net.{part}")
+            for part, entry in (("weight", weight), ("bias", bias))
         ]
-    return {"online": entries + heads, "target": []}
+        memories += [
+            places.entry(f"lstm_{side}.{part}_l0", f"{tower}.memory.{part}", POLICY)
+            for part in (MEMORY_PARTS if memory else ())
+        ]
+    return {"online": entries + heads + memories, "target": []}
 
 
 def critic_entries(

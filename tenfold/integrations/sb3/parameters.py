@@ -15,8 +15,23 @@ from tenfold.integrations.sb3.parameter_names import (
     policy_entries,
     temperature_entry,
 )
+from tenfold.ops.adam import BETA1, BETA2
 
 StateDict = dict[str, Any]
+# as torch's Adam has it; an optimiser of its own would import its compiler, which takes seconds
+ADAM_GROUP = {
+    "lr": 0.0,
+    "betas": (BETA1, BETA2),
+    "eps": 0.0,
+    "weight_decay": 0,
+    "amsgrad": False,
+    "maximize": False,
+    "foreach": None,
+    "capturable": False,
+    "differentiable": False,
+    "fused": None,
+    "decoupled_weight_decay": False,
+}
 MOMENTS = {"exp_avg": "mean", "exp_avg_sq": "square"}
 
 
@@ -74,18 +89,20 @@ class NamedParameters:
     def optimizer(self, name: str, lr: float | None = None) -> StateDict:
         """An optimiser's `state_dict()`, without tensors where it has made no step."""
         entries, steps, config = self.optimizers[name], self.steps(name), self.agent.config
-        rate = value_at(config.lr, 0) if lr is None else lr
         decay = getattr(config, "weight_decay", 0) or 0
-        kind = torch.optim.AdamW if decay else torch.optim.Adam
-        parameters = [torch.nn.Parameter(entry.read(self.flat("online"))) for entry in entries]
-        eps = config.adam_eps * max(entry.gain for entry in self.entries["online"])
-        state = kind(parameters, rate, eps=eps, weight_decay=decay).state_dict()
-        if steps:
-            state["state"] = {
-                index: {"step": torch.tensor(float(steps))} | self.moments(entry)
-                for index, entry in enumerate(entries)
-            }
-        return state
+        group = {
+            **ADAM_GROUP,
+            "lr": value_at(config.lr, 0) if lr is None else lr,
+            "eps": config.adam_eps * max(entry.gain for entry in self.entries["online"]),
+            "weight_decay": decay,
+            "decoupled_weight_decay": bool(decay),
+            "params": list(range(len(entries))),
+        }
+        state = {
+            index: {"step": torch.tensor(float(steps))} | self.moments(entry)
+            for index, entry in enumerate(entries if steps else ())
+        }
+        return {"state": state, "param_groups": [group]}
 
     def moments(self, entry: Entry) -> StateDict:
         return {

@@ -212,7 +212,7 @@ def policy_of(model: Any) -> Any:
         )
         model.linked = LinkedPolicy(model.agent, made)
     model.linked.sync()
-    return model.linked.compiled or model.linked.policy
+    return model.linked.policy if model.linked.compiled is None else model.linked.compiled
 
 
 def put_policy(model: Any, policy: Any) -> None:
