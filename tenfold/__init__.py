@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from tenfold.algorithms.sac_td3_settings import TD3 as TD3
     from tenfold.config.agent_config import AgentConfig as AgentConfig
     from tenfold.config.files import named as named
-    from tenfold.config.options import GRU as GRU
-    from tenfold.config.options import LSTM as LSTM
-    from tenfold.config.options import ActorCriticNet as ActorCriticNet
+    from tenfold.config.networks import GRU as GRU
+    from tenfold.config.networks import LSTM as LSTM
+    from tenfold.config.networks import ActorCriticNet as ActorCriticNet
+    from tenfold.config.networks import Net as Net
+    from tenfold.config.networks import PolicyNet as PolicyNet
     from tenfold.config.options import Custom as Custom
     from tenfold.config.options import Exponential as Exponential
     from tenfold.config.options import Linear as Linear
-    from tenfold.config.options import Net as Net
-    from tenfold.config.options import PolicyNet as PolicyNet
     from tenfold.config.options import Schedule as Schedule
     from tenfold.config.run import Run as Run
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
@@ -85,7 +85,8 @@ PUBLIC = {
     "algorithms.sac_td3_settings": "SAC TD3",
     "config.agent_config": "AgentConfig",
     "config.files": "named",
-    "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",
+    "config.networks": "ActorCriticNet GRU LSTM Net PolicyNet",
+    "config.options": "Custom Exponential Linear Schedule",
     "config.run": "Run",
     "core.graph_spaces": "BoundedGraph Gated",
     "envs": "register_domain",

@@ -135,9 +135,9 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
             )
         return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has."""
-        return 1 + getattr(settings, "critics", 2)
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        critics = getattr(settings, "critics", 2)
+        return [settings.net.hidden, *[settings.net.of_value.hidden] * critics]
 
 
 ALGORITHMS = (

@@ -16,7 +16,7 @@ from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import MIGRATION_HINTS
-from tenfold.core.run_files import run_file_options
+from tenfold.core.registry import file_options
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 
@@ -158,7 +158,7 @@ def add_settings(
     """Adds a flag for every setting of a run. Help shows those of the agent in the command line,
     `--help-all` all of them."""
     run, everything = run_of_command(argv), ALL in argv
-    for name, text in run_file_options().items():
+    for name, text in file_options().items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(
             flag, dest=name, metavar="VALUE", nargs="?", const="true", default=SUPPRESS, help=text
@@ -208,7 +208,7 @@ def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: boo
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given, as nested settings (and options of another library's file)."""
-    known = {spec.path for spec in field_specs(Run)} | run_file_options().keys()
+    known = {spec.path for spec in field_specs(Run)} | file_options().keys()
     return nested(
         {
             path: value

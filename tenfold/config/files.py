@@ -26,8 +26,7 @@ from tenfold.config.run import AGENTS_OWN, Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import algorithm_elsewhere
-from tenfold.core.registry import OWN, domains
-from tenfold.core.run_files import Tell, run_files
+from tenfold.core.registry import OWN, Tell, domains, file_forms
 
 
 def preset_folders() -> set[Path]:
@@ -66,9 +65,8 @@ def named(
         content = load_yaml(Path(what))
         base = nested(content)
         require_trusted_file(Path(what), base)
-        for kind in run_files():
-            if kind.reads(content):
-                return kind.run(Path(what), content, change or {}, tell)
+        if form := next((form for form in file_forms() if form.reads(content)), None):
+            return form.run_of(Path(what), content, change or {}, tell)
     elif OWN.fullmatch(what):
         base = {"agent": {"name": what}}
     else:

@@ -1,4 +1,4 @@
-"""Parts of agents' settings: schedules, networks, replay memory.
+"""Parts of agents' settings: schedules, replay memory.
 
 No torch here, so that help and errors appear at once.
 """
@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from tenfold.config.agent_config import EVALUATION_SHARE
+from tenfold.config.networks import ActorCriticNet
 from tenfold.config.notation import show
 from tenfold.config.schema import (
     Config,
@@ -21,7 +22,6 @@ from tenfold.config.schema import (
     Positive,
     Share,
     Whole,
-    importable,
 )
 from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.registry import OWN, import_by_name
@@ -141,84 +141,6 @@ def custom_schedule(config: Config, prefix: str = "agent.") -> str:
     return ""
 
 
-# networks
-
-
-@dataclass(frozen=True)
-class Net(Config):
-    """The network between an observation and its outputs."""
-
-    encoder: Literal["auto", "mlp", "nature", "small", "graph"] = "auto"
-    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small
-    (one, for tiny images), graph (attention along edges, a layer for each of `hidden`); auto picks
-    by the observation space"""
-    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64, 64)
-    """widths of the fully connected layers, after the convolutions if there are any"""
-    activation: Literal["relu", "tanh", "elu"] = "relu"
-    """the function between layers"""
-    module: str = ""
-    """a network of one's own, module:Class (in Python also the class), in place of the layers above
-    (engines plain and compiled)"""
-
-    def __post_init__(self) -> None:
-        if callable(self.module):
-            object.__setattr__(self, "module", importable(self.module, "module"))
-        super().__post_init__()
-
-    def check(self) -> None:
-        if self.module and not OWN.fullmatch(self.module):
-            raise ConfigError(
-                "module", f"= {self.module} is not written as module:Class, such as my_nets:MyNet."
-            )
-
-
-Width = Annotated[int, Limits(1, 2**14)]
-
-
-@dataclass(frozen=True)
-class GRU(Option):
-    """Gated recurrent units (Cho et al., 2014), as torch.nn.GRU has them."""
-
-    size: Width = 64
-    """how many numbers a memory holds"""
-    kinds: ClassVar[int] = 1  # of numbers
-
-
-@dataclass(frozen=True)
-class LSTM(Option):
-    """Long short-term memory (Hochreiter & Schmidhuber, 1997), as torch.nn.LSTM has it."""
-
-    size: Width = 64
-    """how many numbers of each kind a memory holds"""
-    kinds: ClassVar[int] = 2  # cells, and what they let out
-
-
-Memory = GRU | LSTM | None
-
-
-@dataclass(frozen=True)
-class PolicyNet(Net):
-    """The network of a policy, and that of its value (one body with two heads where observations
-    are graphs)."""
-
-    activation: Literal["relu", "tanh", "elu"] = "tanh"
-    """the function between layers"""
-    attention: Count = 4
-    """heads of a graph encoder's attention, each with its share of the width"""
-    memory: Memory = None
-    """what the policy and its value remember of an episode, each for itself, behind the layers of
-    `hidden`: none, gru(size) or lstm(size)"""
-
-    def check(self) -> None:
-        super().check()
-        if self.memory and self.module:
-            raise ConfigError(
-                "memory",
-                f"= {self.memory} does not go with a network of one's own (module): leave one of "
-                "them out.",
-            )
-
-
 # rewards
 
 
@@ -330,14 +252,6 @@ class OffPolicyConfig:
 
 
 @dataclass(frozen=True)
-class ActorCriticNet(Net):
-    """The network of a policy, and that of each critic, which also takes the action."""
-
-    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (256, 256)
-    """widths of the fully connected layers, after the convolutions if there are any"""
-
-
-@dataclass(frozen=True)
 class ActorCriticConfig(OffPolicyConfig):
     """The common settings of sac and td3."""
 
@@ -355,6 +269,8 @@ class ActorCriticConfig(OffPolicyConfig):
     exponential(start, end, steps) or a function of one's own"""
     adam_eps: Positive = 1e-8
     """Adam's denominator offset"""
+    weight_decay: NotNegative = 0.0
+    """share of every parameter, times lr, that a step takes away besides (AdamW)"""
     batch_size: Count = 256
     """transitions per gradient update"""
     capacity: Count = 1_000_000

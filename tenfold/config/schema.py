@@ -283,6 +283,8 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     plain = [c for c in choices if c is not type(None) and c not in kinds]
     if plain == [bool] and (str(value).lower() in BOOLEANS or (value is not None and not kinds)):
         return convert(value, bool, key)
+    if value is not None and not kinds and [get_origin(c) or c for c in plain] == [tuple]:
+        return convert(value, plain[0], key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)
         option = custom if ":" in name else options.get(name)

@@ -75,8 +75,8 @@ PACKAGES = (
     (r"dm_control/.+", "shimmy", "shimmy[dm-control]"),
 )
 LAYERS = (
-    "policy and value, or policy and critics, are networks of their own with the same layers: "
-    "give one list, net.hidden 64,64"
+    "policy and value, or policy and critics, are networks of their own, with the same layers or "
+    "others: net.hidden 64,64 of the policy, net.value_hidden of what values"
 )
 
 

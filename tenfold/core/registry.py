@@ -3,14 +3,14 @@ installed packages (entry points `tenfold.algorithms` and `tenfold.domains`), an
 `module:Name`.
 
 The package's own are found by looking into its folders: what stands in `ALGORITHMS` and `DOMAINS`
-of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing heavy. (Files of other
-libraries that say what to train are found in the same way: `core.run_files`.)
+of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing heavy.
 """
 
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib import import_module
@@ -23,8 +23,12 @@ from tenfold.core.errors import UserError, told_of
 if TYPE_CHECKING:  # what the interface speaks of; none of it is needed to state it
     import argparse
 
+    from tenfold.config.run import Run
     from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
+
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,74 @@ class Domain:
         return []
 
 
+class FileForm:
+    """Files of another library that say what to train: either the command line takes them as they
+    are (`claims`, `run`), or they are settings of a run (`reads`, `run_of`); and what is said of
+    runs made from them beyond what is said of any run. `FORM` of
+    `tenfold/integrations/*/file_form.py` is one, which imports nothing heavy."""
+
+    name = title = ""
+    # what `run_of` needs besides settings of a run, with its help: flags, and names in Python
+    options: Mapping[str, str] = {}
+
+    def claims(self, words: Sequence[str]) -> bool:
+        """Whether a command line names such a file."""
+        return False
+
+    def run(self, words: Sequence[str]) -> int:
+        """Carries out that command line; returns the exit code."""
+        raise NotImplementedError
+
+    def reads(self, content: Mapping[str, Any]) -> bool:
+        """Whether a YAML file with this content is one."""
+        return False
+
+    def run_of(
+        self, path: Path, content: Mapping[str, Any], change: Mapping[str, Any], tell: Tell
+    ) -> "Run":
+        """The run that it describes, with `change`, settings and options, on top. `tell` is given
+        sentences about what was read, and about what is not the same here."""
+        raise NotImplementedError
+
+    def results(self, source: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, float]:
+        """Numbers by name, of the folders of one or several runs; `source` is what `made_from` was
+        given when they were made."""
+        return {}
+
+
+@cache
+def file_forms() -> tuple[FileForm, ...]:
+    room = Path(__file__).parent.parent / "integrations"
+    files = sorted(room.glob("*/file_form.py"))
+    return tuple(
+        import_module(f"tenfold.integrations.{file.parent.name}.file_form").FORM for file in files
+    )
+
+
+def file_options() -> dict[str, str]:
+    """The options of all forms, with their help."""
+    return {name: text for form in file_forms() for name, text in form.options.items()}
+
+
+def form_of(source: Mapping[str, Any]) -> FileForm | None:
+    """The form of files that a run was made from, by what its folder says of it."""
+    return next((form for form in file_forms() if form.name == source.get("form")), None)
+
+
+SOURCE: ContextVar[Mapping[str, Any] | None] = ContextVar("SOURCE", default=None)
+
+
+@contextmanager
+def made_from(source: Mapping[str, Any]) -> Iterator[None]:
+    """Folders of runs that are made inside say that they come from a file of another library:
+    `form` is the name of its `FileForm`."""
+    token = SOURCE.set(source)
+    try:
+        yield
+    finally:
+        SOURCE.reset(token)
+
+
 NOBODYS = Domain()  # of environments that no domain owns
 ADDED: list[Domain] = []  # by users, while the program runs
 OBSTACLES: dict[str, str] = {}  # what kept engines from runs of this process when they were tried
@@ -169,13 +241,11 @@ def import_by_name(name: str) -> Any:
 
 @cache
 def discover(what: str) -> tuple[Any, ...]:
-    """`ALGORITHMS`, `DOMAINS` or `RUN_FILES` of the package's folders and of installed packages."""
+    """`ALGORITHMS` or `DOMAINS` of the package's folders and of installed packages."""
     everything: list[Any] = []
-    for room in ("tenfold.algorithms", "tenfold.domains", "tenfold.integrations"):
-        # an integration imports another library
-        packages = room != "tenfold.integrations"
+    for room in ("tenfold.algorithms", "tenfold.domains"):
         for module in pkgutil.iter_modules(import_module(room).__path__, f"{room}."):
-            if (module.ispkg and packages) or module.name.endswith("_settings"):
+            if module.ispkg or module.name.endswith("_settings"):
                 everything += getattr(import_module(module.name), what, ())
     everything += [entry.load() for entry in entry_points(group=f"tenfold.{what.lower()}")]
     return tuple(everything)

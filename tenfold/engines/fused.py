@@ -20,7 +20,7 @@ from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
 from tenfold.core.threads import UPDATES, asked_for, team_threads
 from tenfold.core.work import ALL, BLOCK, NO_TEAM, THREADS, pieces_of, team_of
-from tenfold.ops.mlp import ACTIVATIONS
+from tenfold.ops.activations import ACTIVATIONS
 from tenfold.ops.moments import norm_columns
 from tenfold.ops.split_mlp import are_wide
 
@@ -30,6 +30,7 @@ PARAMS: dict[str, type] = {
     # of the network and the optimiser
     "activation": int,
     "adam_eps": float,
+    "weight_decay": float,
     "clip_norm": float,
     # of the memory
     "gamma": float,

@@ -342,6 +342,5 @@ class Steps:
         return cls(wrappers, **lengths)
 
     def wrapped(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        env = wrap_by_names(env, self.wrappers)
         env = ActionRepeat(env, self.repeat) if self.repeat > 1 else env
-        return TimeLimit(env, self.limit) if self.limit else env
+        return wrap_by_names(TimeLimit(env, self.limit) if self.limit else env, self.wrappers)

@@ -23,8 +23,9 @@ from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
 from tenfold.config.agent_config import AgentConfig, field_specs
 from tenfold.config.files import SECTIONS, named, presets, resolve_run
+from tenfold.config.networks import Net
 from tenfold.config.notation import parse_call, parse_number, read_yaml
-from tenfold.config.options import Linear, Net
+from tenfold.config.options import Linear
 from tenfold.config.run import Run
 from tenfold.config.schema import Config, to_mapping
 from tenfold.core.errors import ConfigError

@@ -25,7 +25,7 @@ from tenfold.engines.fused import (
 from tenfold.envs.control import play_all
 from tenfold.memory.rollout import store_in_rollout
 from tenfold.ops.advantages import finish_rollout
-from tenfold.ops.mlp import parameter_total
+from tenfold.ops.mlp import parameter_total, room_of
 from tenfold.ops.moments import EPSILON, norm_apply, norm_scale, norm_update
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.split_adam import adam_by_team, clip_by_team
@@ -39,12 +39,6 @@ PLAYING = np.int64(STORE | ACT)
 FIRST, LAST, COUNTS = 3, 4, 5
 LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)  # of `columns`, before real actions
 COINS, NORMALS, SHUFFLES = range(3)  # in `keys`
-
-
-@kernel
-def outputs_of(scratch, sizes, rows):
-    """The part of scratch that all layers' outputs for so many rows take."""
-    return scratch[: sizes[1:].sum() * rows]
 
 
 @kernel
@@ -123,13 +117,15 @@ def network_gradient(rows, table):
     reals = a.r_real.shape[2]
     split = reals + parameter_total(p_sizes)
     policy, inputs = flat[reals:split], inputs_of(table, rows)
-    hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
+    hidden = room_of(a.hidden, p_sizes, activation, rows)
+    delta = room_of(a.delta, p_sizes, activation, rows)
     output = forward(a.team, policy, p_sizes, activation, inputs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
     policy_loss_gradient(rows, table, output, by_output)
     passed = activation, inputs, hidden, delta, a.scratch_t
     backward(a.team, policy, p_sizes, *passed, grad[reals:split])
-    hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
+    hidden = room_of(a.hidden, v_sizes, activation, rows)
+    delta = room_of(a.delta, v_sizes, activation, rows)
     value = forward(a.team, flat[split:], v_sizes, activation, inputs, hidden)
     by_value = delta[delta.size - value.size :].reshape(value.shape)
     value_loss_gradient(rows, table, value, by_value)
@@ -163,8 +159,9 @@ def learn_minibatches(table, order, gradient, arguments):
         norm = clip_by_team(a.team, grad, a.clip_norm)
         a.updates_made[0] += 1
         lr = schedule_at(a.lr, FIRST_NUMBER, counter[STEP])
-        moments = (a.block[PPO_MEAN], a.block[PPO_SQUARE], a.updates_made[0])
-        adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
+        moments, optimiser = (a.block[PPO_MEAN], a.block[PPO_SQUARE]), (lr, a.adam_eps)
+        step = (a.updates_made[0], *optimiser, a.weight_decay)
+        adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, *step)
         end_trial(a.team, began)
         sums[5] += norm
         sums[6] += 1

@@ -143,14 +143,12 @@ def minibatches(t: SB3Settings, horizon: int, rows: int) -> None:
             f"batch_size = {size} does not divide n_steps x n_envs = {rows}: each epoch ends with "
             f"a truncated mini-batch of size {rows % size}."
         )
-    if t.class_name != "RecurrentPPO":
-        t.set("minibatch_size", min(size, rows), "batch_size")
-        return
-    t.set("minibatches", min(-(-rows // size), t.num_envs), "batch_size")
-    t.note(
-        "minibatches of a recurrent policy are whole environments, and not slices of their steps "
-        "side by side"
-    )
+    t.set("minibatch_size", min(size, rows), "batch_size")
+    if t.class_name == "RecurrentPPO":
+        t.note(
+            "minibatches of a recurrent policy are whole environments (at least one), and not "
+            "slices of their steps side by side"
+        )
 
 
 def value_clip(t: SB3Settings) -> None:
@@ -159,10 +157,7 @@ def value_clip(t: SB3Settings) -> None:
         return
     if not callable(limit) and not isinstance(limit, Option) and not limit > 0:
         refuse("clip_range_vf", limit, "it must be above 0, or None", FailedAssertion)
-    limit = schedule(t, "clip_range_vf")
-    if isinstance(limit, Option):
-        refuse("clip_range_vf", limit, "it is a number here, no schedule")
-    t.set("value_clip", limit, "clip_range_vf")
+    t.set("value_clip", schedule(t, "clip_range_vf"), "clip_range_vf")
     t.set("value_clip_kind", "clipped", "clip_range_vf")
 
 
@@ -180,6 +175,11 @@ def state_dependent_noise(t: SB3Settings) -> None:
 def translate_replay(t: SB3Settings) -> None:
     rows = max(t.number("buffer_size", Count) // t.num_envs, 1) * t.num_envs
     t.set("capacity", rows, "buffer_size")
+    if rows < t.total:
+        t.note(
+            f"a full replay memory of {rows:,} rows holds fewer steps: an episode takes a row more "
+            "than it has steps"
+        )
     t.same(batch_size="batch_size", n_step="n_steps")
     t.set("learning_starts", t.number("learning_starts", Whole))
     train_freq(t)

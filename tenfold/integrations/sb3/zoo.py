@@ -10,7 +10,7 @@ from tenfold.config.run import Run
 from tenfold.config.schema import NotNegative, Positive, convert, convert_scalar
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import algorithm_elsewhere
-from tenfold.core.run_files import Tell
+from tenfold.core.registry import Tell
 from tenfold.integrations.sb3.action_noise import NamedNoise
 from tenfold.integrations.sb3.converted import refuse, short
 from tenfold.integrations.sb3.literals import parse_literal
@@ -146,7 +146,7 @@ class Entry:
         if frames := self.keys.pop("frame_stack", None):
             run["frames"] = convert_scalar(frames, int, "frame_stack")
             self.lines.append(
-                "before the first observation of an episode its frames are that one, and not black"
+                "before the first observation of an episode its frames are that one, and not zeros"
             )
         arguments = self.arguments(total)
         converted = settings_of(self.class_name, arguments, num_envs, total)

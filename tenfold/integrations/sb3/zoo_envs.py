@@ -23,6 +23,11 @@ ATARI_ARGUMENTS = {
     "action_repeat_probability": ("sticky", 0.0),
 }
 SCREEN = 84
+# wrappers that are settings of a run: the setting, its argument there, and the default of that
+STEPS = {
+    "FrameSkip": ("action_repeat", "skip", 4),
+    "TimeLimit": ("max_episode_steps", "max_episode_steps", None),
+}
 
 
 @dataclass
@@ -94,10 +99,10 @@ def add_wrapper(wrapping: Wrapping, wrapper: Any, imports: bool) -> None:
     module, _, kind = str(name).rpartition(".")
     if kind == "AtariWrapper":
         wrapping.atari = atari_arguments(arguments)
-    elif kind == "FrameSkip":
-        wrapping.settings["action_repeat"] = arguments.get("skip", 4)
-    elif kind == "TimeLimit":
-        wrapping.settings["max_episode_steps"] = arguments.get("max_episode_steps")
+    elif kind in STEPS:
+        setting, argument, usual = STEPS[kind]
+        wrapping.settings[setting] = arguments.get(argument, usual)
+        wrapping.lines += [f"{kind} is inside of {outer}" for outer in wrapping.wrappers]
     elif kind == "YAMLCompatResizeObservation":
         add_by_name(wrapping, "gymnasium.wrappers", "ResizeObservation", arguments)
     elif module.startswith("gymnasium.wrappers"):

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.run_files import RunFile, Tell
+from tenfold.core.registry import FileForm, Tell
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
-KEYS = {"n_timesteps", "policy", "n_envs", "env_wrapper", "normalize", "learning_rate"}
 
-
-class ZooFile(RunFile):
+class ZooFiles(FileForm):
     """A mapping of environments' ids (and "default", "atari") to arguments of an algorithm."""
 
+    name, title = "rl_zoo", "RL-Zoo's files"
     options: Mapping[str, str] = {
         "algo": "for a file of RL-Zoo: its algorithm, dqn, ppo, sac, td3, ddpg, qrdqn or ppo_lstm "
         "(the file's name, where it is one of them); --env says whose entry is taken",
@@ -27,9 +26,9 @@ class ZooFile(RunFile):
 
     def reads(self, content: Mapping[str, Any]) -> bool:
         entries = [entry for entry in content.values() if isinstance(entry, Mapping)]
-        return len(entries) == len(content) and any(KEYS & entry.keys() for entry in entries)
+        return len(entries) == len(content) and any("n_timesteps" in e for e in entries)
 
-    def run(
+    def run_of(
         self, path: Path, content: Mapping[str, Any], change: Mapping[str, Any], tell: Tell
     ) -> "Run":
         from tenfold.integrations.sb3.zoo import run_of
@@ -37,4 +36,4 @@ class ZooFile(RunFile):
         return run_of(path, content, change, tell)
 
 
-RUN_FILES = (ZooFile(),)
+FORM = ZooFiles()
