@@ -107,11 +107,12 @@ class ActorCriticAgent(FlatAgent):
 
     # acting
 
-    def make_noise(self, lanes: int) -> ActionNoise | None:
+    def make_noise(self, envs: Any) -> ActionNoise | None:
         how = self.config.noise
         if not isinstance(how, ActionNoiseOption):
             return None
-        return ActionNoise(self.keys[Purpose.ACTION_NOISE], how.rule(self.actions.reals), lanes)
+        rule = how.rule(self.actions.reals)
+        return ActionNoise(self.keys[Purpose.ACTION_NOISE], rule, envs.num_envs)
 
     def policy_output(self, rows: np.ndarray) -> torch.Tensor:
         """What the policy says of encoded rows."""

@@ -87,8 +87,8 @@ class FlatAgent:
         agent.keys = self.keys | {purpose: key(self.seed, purpose, address) for purpose in drawn}
         return agent
 
-    def make_noise(self, lanes: int) -> ActionNoise | None:
-        """What is added to actions while it explores so many environments; None: nothing."""
+    def make_noise(self, envs: Any) -> ActionNoise | None:
+        """What is added to actions while it explores these environments; None: nothing."""
         return None
 
     def stepped(self, rounds: int, worlds: int) -> None:

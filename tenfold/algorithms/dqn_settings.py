@@ -152,8 +152,8 @@ class DQN(OffPolicyConfig, AgentConfig):
     """micro-batches per gradient step: the effective batch is batch_size x accumulate, equal to one
     large batch"""
     capacity: Count = 50_000
-    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
-    row)"""
+    """rows of replay memory, those that one return of each environment needs at least; an episode
+    of T steps takes T + 1 (its true final observation has a row)"""
     learning_starts: Whole = 1_000
     """environment steps before the first update"""
     warm_up: Literal["explore", "uniform"] = "explore"

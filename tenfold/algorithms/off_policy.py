@@ -37,7 +37,7 @@ class OffPolicyActing:
         require_final_masks(envs)
         self.agent, self.envs = agent, envs
         self.frame_stack = FrameStack(agent.frames // envs.layout.frames, envs)
-        self.noise = agent.make_noise(envs.num_envs)
+        self.noise = agent.make_noise(envs)
         self.explore = explore or agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:

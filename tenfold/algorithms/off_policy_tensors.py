@@ -29,7 +29,7 @@ class TensorOffPolicyLearner(TensorLearner):
                 "agent.every",
                 f"= {settings.every} is not for environments of tensors: count steps.",
             )
-        if self.agent.make_noise(1):
+        if self.agent.make_noise(self.envs):
             raise ConfigError(
                 "agent.noise",
                 f"= {settings.noise} is not for environments of tensors: use a number for td3, "

@@ -6,8 +6,6 @@ No torch here, so that help and errors appear at once.
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from tenfold.config.notation import show
 from tenfold.config.schema import NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError
@@ -23,31 +21,33 @@ class ActionNoiseOption(Option):
     def __post_init__(self) -> None:
         for name in ("sigma", "mean"):
             value = getattr(self, name)
-            if isinstance(value, int | float):
-                object.__setattr__(self, name, (value,))
+            value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy's
+            object.__setattr__(self, name, (value,) if isinstance(value, int | float) else value)
         super().__post_init__()
 
     def __str__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        shown = ", ".join(
-            f"{name}={f'[{show(value)}]' if isinstance(value, tuple) else show(value)}"
+        arguments = ", ".join(
+            f"{name}=[{show(value)}]" if name in ("sigma", "mean") else f"{name}={show(value)}"
             for name, value in values.items()
         )
-        return f"{type(self).__name__.lower()}({shown})"
+        return f"{type(self).__name__.lower()}({arguments})"
 
-    def rule(self, reals: int) -> np.ndarray:
-        """See `ops.action_noise`, for actions of so many numbers."""
-        for name in ("sigma", "mean"):
-            if len(getattr(self, name)) not in (1, reals):
+    def rule(self, reals: int) -> list[tuple[float, ...]]:
+        """`rule` of `ops.action_noise`, for actions of so many numbers."""
+        sides = []
+        for name in ("mean", "sigma"):
+            values = getattr(self, name)
+            if len(values) not in (1, reals):
                 raise ConfigError(
                     f"agent.noise, {type(self).__name__.lower()}.{name}",
-                    f"= {show(getattr(self, name))} is {len(getattr(self, name))} numbers, and an "
-                    f"action has {reals}: give as many, or one for all.",
+                    f"= {show(values)} is {len(values)} numbers, and an action has {reals}: give "
+                    "as many, or one for all.",
                 )
-        mean, sigma = (np.broadcast_to(part, reals) for part in (self.mean, self.sigma))
-        return np.ascontiguousarray(self.parts(mean, sigma))
+            sides.append(values * (reals if len(values) == 1 else 1))
+        return list(zip(*map(self.factors, *sides), strict=True))
 
-    def parts(self, mean: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, ...]:
+    def factors(self, mean: float, sigma: float) -> tuple[float, float, float]:
         """How much of the noise before is kept, what is added, and the deviation."""
         raise NotImplementedError
 
@@ -59,8 +59,8 @@ class Normal(ActionNoiseOption):
     sigma: tuple[NotNegative, ...] = (0.1,)
     mean: tuple[float, ...] = (0.0,)
 
-    def parts(self, mean: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, ...]:
-        return np.zeros_like(sigma), mean, sigma
+    def factors(self, mean: float, sigma: float) -> tuple[float, float, float]:
+        return 0.0, mean, sigma
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,6 @@ class OU(ActionNoiseOption):
     dt: Positive = 0.01
     mean: tuple[float, ...] = (0.0,)
 
-    def parts(self, mean: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, ...]:
+    def factors(self, mean: float, sigma: float) -> tuple[float, float, float]:
         pull = self.theta * self.dt
-        return np.full_like(sigma, 1 - pull), pull * mean, sigma * self.dt**0.5
+        return 1 - pull, pull * mean, sigma * self.dt**0.5

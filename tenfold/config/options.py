@@ -274,8 +274,8 @@ class ActorCriticConfig(OffPolicyConfig):
     batch_size: Count = 256
     """transitions per gradient update"""
     capacity: Count = 1_000_000
-    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
-    row)"""
+    """rows of replay memory, those that one return of each environment needs at least; an episode
+    of T steps takes T + 1 (its true final observation has a row)"""
     learning_starts: Whole = 100
     """environment steps before the first update; until then actions are drawn uniformly"""
     every: Count | Episodes = 1

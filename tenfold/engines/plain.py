@@ -164,7 +164,7 @@ class OffPolicyEngine(BaseEngine):
     def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
         self.agent, self.replay, self.envs = agent, replay, envs
         self.names = agent.metric_names
-        self.noise = agent.make_noise(envs.num_envs)
+        self.noise = agent.make_noise(envs)
         # steps and episodes stored since updates were last due, where they are due by episodes
         self.since = np.zeros(2, np.int64)
         # what the network acts on, where it is not the environments' observations

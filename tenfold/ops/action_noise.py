@@ -62,9 +62,9 @@ def add_noise(stream, rule, state, at, rounds, ended, action):
 class ActionNoise:
     """Of `lanes` environments. `rule` [3, D] is how noise follows from the noise before."""
 
-    def __init__(self, stream: Any, rule: np.ndarray, lanes: int) -> None:
-        self.stream, self.rule = stream, rule
-        self.values = np.zeros((2, lanes, rule.shape[1]))  # before the latest round and in it
+    def __init__(self, stream: Any, rule: Any, lanes: int) -> None:
+        self.stream, self.rule = stream, np.array(rule, np.float64)
+        self.values = np.zeros((2, lanes, self.rule.shape[1]))  # before the latest round and in it
         self.at = np.full(1, -1)
 
     def add(self, action: np.ndarray, rounds: int, ended: np.ndarray) -> np.ndarray:
