@@ -11,7 +11,8 @@ from slm_specs import DQN, PPO, SAC, decay, with_keys, written
 from tenfold.algorithms.dqn_settings import Epsilon
 from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.config.notation import dotted
-from tenfold.config.options import Linear, Uniform
+from tenfold.config.options import Uniform
+from tenfold.config.schedules import Linear
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.integrations.slm_lab import Spec, Translation, read_spec, translate
 from tenfold.integrations.slm_lab.spaces import search_spaces
