@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
 from tenfold.config.agent_config import AgentConfig
-from tenfold.config.options import (
-    Episodes,
-    Linear,
-    Net,
-    OffPolicyConfig,
-    Prioritized,
-    Schedule,
-    Uniform,
-    exceeds,
-    show,
-)
-from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
+from tenfold.config.networks import Net
+from tenfold.config.notation import show
+from tenfold.config.options import Episodes, OffPolicyConfig, Prioritized, Uniform
+from tenfold.config.schedules import Linear, Schedule, exceeds
+from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.engines.choose import engine_table
 
@@ -144,6 +137,8 @@ class DQN(OffPolicyConfig, AgentConfig):
     a function of one's own"""
     adam_eps: Positive = 1e-8
     """Adam's denominator offset"""
+    weight_decay: NotNegative = 0.0
+    """share of every parameter, times lr, that a step takes away besides (AdamW)"""
     batch_size: Count = 128
     """transitions per micro-batch"""
     accumulate: Count = 1
@@ -282,9 +277,9 @@ class QLearning(OffPolicyAlgorithm):
             raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")
         return QPolicy(agent)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has, noise on their weights included."""
-        return 1 + (type(settings.explore).__name__ == "Noisy")
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        """Noise on their weights counts as one more."""
+        return [settings.net.hidden] * (1 + isinstance(settings.explore, Noisy))
 
 
 ALGORITHMS = (QLearning(),)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm, check_spec
 from tenfold.config.action_noise import OU, ActionNoiseOption, Normal
 from tenfold.config.agent_config import AgentConfig
-from tenfold.config.options import ActorCriticConfig, Schedule
+from tenfold.config.options import ActorCriticConfig
+from tenfold.config.schedules import Schedule
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import deferred, import_by_name
@@ -135,9 +136,9 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
             )
         return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has."""
-        return 1 + getattr(settings, "critics", 2)
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        critics = getattr(settings, "critics", 2)
+        return [settings.net.hidden, *[settings.net.of_value.hidden] * critics]
 
 
 ALGORITHMS = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, CudaGraphCapture, Work, at_once
 from tenfold.engines.plain import EagerOptimiser
@@ -199,8 +199,8 @@ class RecordedOptimiser(EagerOptimiser):
         flat, grad, mean, square = buffers
         # a step counts itself, and another part of the networks takes the same number
         before = self.sent["before" if every == 1 else "policy_before"].clone()
-        eps = self.agent.config.adam_eps
-        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
+        eps, decay = self.agent.config.adam_eps, self.agent.config.weight_decay
+        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps, decay)
 
 
 class ActorCriticTurns:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.envs.adapter import Environments
@@ -22,7 +22,8 @@ def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
     agent.updates += 1
     config, flat, grad = agent.config, agent.online.flat, agent.online.flat_grad
     eps, limit = getattr(config, "adam_eps", ADAM_EPS), getattr(config, "clip_norm", None)
-    return descend(flat, grad, agent.exp_avg, agent.exp_avg_sq, agent.updates, lr, eps, limit)
+    options = (lr, eps, limit, getattr(config, "weight_decay", 0.0))
+    return descend(flat, grad, agent.exp_avg, agent.exp_avg_sq, agent.updates, *options)
 
 
 class EagerOptimiser:
@@ -51,11 +52,9 @@ class EagerOptimiser:
             value, *more = loss(*inputs)
             value.backward()
             results.append([value.detach(), *more])
-        flat, grad = agent.online.flat, agent.online.flat_grad
-        eps, limit = agent.config.adam_eps, agent.config.clip_norm
-        norm = descend(
-            flat, grad, agent.exp_avg, agent.exp_avg_sq, self.number, self.lr, eps, limit
-        )
+        flat, grad, config = agent.online.flat, agent.online.flat_grad, agent.config
+        options = (self.lr, config.adam_eps, config.clip_norm, config.weight_decay)
+        norm = descend(flat, grad, agent.exp_avg, agent.exp_avg_sq, self.number, *options)
         return results, norm
 
     def descend_networks(
@@ -71,8 +70,8 @@ class EagerOptimiser:
     def step(self, buffers: list[torch.Tensor], every: int) -> None:
         """A step of Adam on parameters, gradient and moments that one in `every` updates moves."""
         flat, grad, mean, square = buffers
-        eps = self.agent.config.adam_eps
-        adam(flat, grad, mean, square, self.number // every, self.lr, eps)
+        eps, decay = self.agent.config.adam_eps, self.agent.config.weight_decay
+        adam(flat, grad, mean, square, self.number // every, self.lr, eps, decay)
 
     def follow(self) -> None:
         """The target moves towards what was learned, by the share `tau`."""

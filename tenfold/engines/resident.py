@@ -251,6 +251,8 @@ def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
         return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
     if agent.config.net.activation not in ("relu", "tanh"):
         return f"the activation is {agent.config.net.activation}"
+    if agent.config.weight_decay:
+        return f"weights decay (agent.weight_decay = {agent.config.weight_decay:g})"
     if run.actors > 1 or run.where in ("processes", "ray"):
         return "actors act elsewhere"
     if run.verify or run.overlap:

@@ -161,7 +161,8 @@ def step_of_adam(table, first, last, number, networks):
     a, total = open_table(table), np.float32(0)
     buffers = a.online[first:last], a.grad[first:last], a.mean[first:last], a.square[first:last]
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
-    adam_by_team(a.team, a.squares[:networks], *buffers, number, lr, a.adam_eps)
+    optimiser = number, lr, a.adam_eps, a.weight_decay
+    adam_by_team(a.team, a.squares[:networks], *buffers, *optimiser)
     for i in range(networks):
         total += a.squares[i]
     return total

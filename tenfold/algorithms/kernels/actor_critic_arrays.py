@@ -17,6 +17,8 @@ from tenfold.engines.fused import (
     zeros,
 )
 from tenfold.ops.action_noise import ActionNoise
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.mlp import layer_total
 from tenfold.ops.split_mlp import scratch_size
 
 # places in `keys`
@@ -75,7 +77,8 @@ def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
     """Parameters, the team that shares the work, and scratch for batches of `batch` items."""
     online, reals = agent.online, agent.actions.reals
     actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
-    critics, outputs = len(online.critics), int(critic[1:].sum())
+    critics, activation = len(online.critics), ACTIVATIONS[agent.config.net.activation]
+    room = batch * layer_total(critic, activation)
     assert critic[0] == actor[0] + reals
     scratch = max(scratch_size(actor, batch), critics * scratch_size(critic, batch))
     return {
@@ -87,10 +90,10 @@ def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
         "square": agent.exp_avg_sq.numpy(),
         "critic_sizes": critic,
         "inputs": zeros(2, critic[0], batch),
-        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
-        "critic_layers": zeros(critics, batch * outputs),  # of each critic
-        "delta": zeros(critics, batch * outputs),
-        "picked": zeros(batch * outputs),
+        "actor_layers": zeros(3, batch * layer_total(actor, activation)),
+        "critic_layers": zeros(critics, room),  # of each critic
+        "delta": zeros(critics, room),
+        "picked": zeros(room),
         "noise": zeros(2, reals, batch),
         # actions of the current policy, or their values
         "drawn": zeros(reals or int(actor[-1]), batch),

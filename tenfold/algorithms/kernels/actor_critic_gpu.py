@@ -40,6 +40,8 @@ def why_not_wide(agent: Any, batch: int) -> str:
         return f"observation and action are more than {MOST_INPUTS} numbers"
     if len(agent.online.critics) != 2:
         return "there are no two critics"
+    if settings.weight_decay:
+        return "weights decay"
     least = LEAST_BATCH if agent.device.type == "cuda" else 16
     if batch & (batch - 1) or not least <= batch <= MOST_BATCH:
         return f"batches are not a power of two of {LEAST_BATCH} to {MOST_BATCH} items"

@@ -213,7 +213,7 @@ def step_and_follow(table):
     updates[0] += 1
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
     buffers = online, grad, a.block[DQN_MEAN], a.block[DQN_SQUARE]
-    adam_by_team(a.team, grad[:0], *buffers, updates[0], lr, a.adam_eps)
+    adam_by_team(a.team, grad[:0], *buffers, updates[0], lr, a.adam_eps, a.weight_decay)
     if a.target_every == 0 or (a.target_rounds == 0 and updates[0] % a.target_every == 0):
         follow(table)
     return norm

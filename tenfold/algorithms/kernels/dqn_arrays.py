@@ -13,7 +13,8 @@ from tenfold.engines.fused import (
     team_for_updates,
     zeros,
 )
-from tenfold.ops.mlp import parameter_count
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.mlp import layer_total, parameter_count
 from tenfold.ops.split_mlp import scratch_size
 
 # rows of `layers`, outputs of all layers
@@ -73,12 +74,12 @@ def acting_columns(agent: DQNAgent, count: int, perturbed: int = 1) -> dict[str,
 
 def batch_columns(agent: DQNAgent, batch: int) -> dict[str, np.ndarray]:
     """The team that shares updates by batches of so many items, and scratch for them."""
-    sizes = np.array(agent.online.sizes)
+    sizes, activation = np.array(agent.online.sizes), ACTIVATIONS[agent.config.net.activation]
     return {
         "team": team_for_updates(batch, sizes),
         "updates_made": agent.count,
         "inputs": zeros(2, sizes[0], batch),
-        "layers": zeros(4, batch * int(sizes[1:].sum())),
+        "layers": zeros(4, batch * layer_total(sizes, activation)),
         "items": np.ones((OWN_ITEMS, batch), np.float32),  # weights of uniform replay stay 1
         "scratch_t": zeros(scratch_size(sizes, batch)),
     }
