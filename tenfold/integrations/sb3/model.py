@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import observation_layout
