@@ -1,6 +1,7 @@
 """SLM-Lab's specs as settings of runs: what each key means here, and which are refused."""
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ from slm_specs import DQN, PPO, SAC, decay, with_keys, written
 from tenfold.algorithms.dqn_settings import Epsilon
 from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.config.notation import dotted
-from tenfold.config.options import Linear, Uniform
+from tenfold.config.options import Uniform
+from tenfold.config.schedules import Linear
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.integrations.slm_lab import Translation, read_spec, translate
+from tenfold.integrations.slm_lab import Spec, Translation, read_spec, translate
 from tenfold.integrations.slm_lab.spaces import search_spaces
 
 NATURE = [[32, 8, 4, 0, 1], [64, 4, 2, 0, 1], [64, 3, 1, 0, 1]]
 IMAGES = {
     "agent.net.type": "ConvNet",
+    "agent.net.hid_layers": None,
     "agent.net.conv_hid_layers": NATURE,
     "agent.net.fc_hid_layers": [512],
     "agent.net.hid_layers_activation": "relu",
@@ -278,7 +281,6 @@ def test_differences_are_named(
         (PPO, {"agent.algorithm.entropy_coef_spec": decay(1, 0, 9)}, r"entropy_coef_spec"),
         (PPO, {"agent.algorithm.normalize_advantages": "percentile"}, r"normalize_advantages = perc"),
         (PPO, {"agent.algorithm.symlog": True}, r"agent\.algorithm\.symlog = true"),
-        (PPO, {"agent.algorithm.clip_vloss": True}, r"agent\.algorithm\.clip_vloss = true"),
         (PPO, {"env.name": "playground/CartpoleBalance"}, r"env\.name = playground/CartpoleBalance"),
         (SAC, {"agent.net.update_type": "replace"}, r"agent\.net\.update_type = replace"),
     ],
@@ -309,6 +311,23 @@ def test_other_arcs_are_refused(translated: Any, layers: list[Any], sentence: st
     fork = {"agent.net.arc.graph": {"input": "x", "modules": {"body": ["y"]}, "output": "body"}}
     with pytest.raises(ConfigError, match=r"not one Sequential from x to the output"):
         translated(PPO, **fork)
+
+
+def leaves(group: dict[str, Any], prefix: str = "") -> list[str]:
+    names = []
+    for name, value in group.items():
+        names += leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
+        names += [prefix + name] if isinstance(value, dict) else []
+    return names
+
+
+@pytest.mark.parametrize("spec", [DQN, PPO, SAC], ids=["dqn", "ppo", "sac"])
+def test_no_value_of_a_key_raises_anything_else(spec: dict[str, Any]) -> None:
+    for path in leaves(spec):
+        for value in ("x", -1, 0.5, True, None, [], [[1]], {}, {"name": "x"}):
+            changed = Spec("mine", Path("x.json"), with_keys(spec, {path: value}))
+            with suppress(UserError):
+                assert translate(changed).settings["agent"]["name"]
 
 
 # searches

@@ -34,7 +34,8 @@ class Driver:
         rounds = -((self.start - model._total_timesteps) // self.unit)
         self.end = self.start + rounds * self.unit
         self.on_policy, self.iteration = model.on_policy, 0
-        model._last_obs = self.locals.obs_before()
+        model._last_obs = self.locals.current_obs()
+        self.next_obs: Any = None  # what the last watched step led to
         self.restore: list[Callable[[], None]] = []
 
     def run(self) -> None:
@@ -58,7 +59,7 @@ class Driver:
                 undo()
         self.record_learning()
         model.sync()
-        model._last_obs = self.locals.obs_before()
+        model._last_obs = self.locals.current_obs()
         if callback is not None:
             callback.on_training_end()
 
@@ -109,7 +110,7 @@ class Driver:
         """From now on callbacks are called between a step and its storing. Environments that are
         compiled into the engine's loop are stepped from here meanwhile."""
         envs, engine = self.envs, self.engine
-        self.step_envs = envs.step
+        self.next_obs, self.step_envs = None, envs.step
         envs.step = self.watched_step
         self.compiled = getattr(engine, "compiled_envs", None)
         if self.compiled is not None:
@@ -122,8 +123,10 @@ class Driver:
                 self.engine.compiled_envs = self.compiled
 
     def watched_step(self, actions: np.ndarray) -> None:
+        """A step of the environments, and the callbacks behind it."""
         model, schedule = self.model, self.schedule
-        model._last_obs = self.locals.obs_before()
+        model._last_obs = self.locals.current_obs() if self.next_obs is None else self.next_obs
+        self.next_obs = None
         self.step_envs(actions)
         model.num_timesteps += self.num_envs
         self.known = model.num_timesteps
@@ -131,6 +134,7 @@ class Driver:
             schedule.ends and self.envs.finished
         ):
             self.locals.fill(actions)
+            self.next_obs = self.locals["new_obs"]
             self.callback.update_locals(self.locals)
             if not self.callback.on_step():
                 raise TrainingStopped

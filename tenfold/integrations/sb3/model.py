@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import observation_layout
@@ -35,6 +35,9 @@ from tenfold.integrations.sb3.settings import device, settings_of
 from tenfold.integrations.sb3.training_log import record_table, record_training
 from tenfold.integrations.sb3.vec_env import sb3
 
+# of the policy object, under their own names in a model
+PARTS = ("actor", "actor_target", "critic", "critic_target", "q_net", "q_net_target")
+PARTS += ("quantile_net", "quantile_net_target")
 LONGEST_SEED = 2**31
 
 
@@ -293,6 +296,11 @@ class SB3Model:
         record_training(self, statistics)
 
     # what scripts read
+
+    def __getattr__(self, name: str) -> Any:
+        if name in PARTS:
+            return getattr(self.policy, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     @property
     def _n_updates(self) -> int:

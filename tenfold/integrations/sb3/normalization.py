@@ -55,18 +55,23 @@ class TakenNormalization:
         if learner.rewards and self.vec.ret_rms.count > 1:
             load(learner.rewards.norm, self.vec.ret_rms)
 
-    def write_back(self, learner: Any) -> None:
-        """Our statistics into the object."""
+    def write_back(self, learner: Any, new: np.ndarray | None = None) -> None:
+        """Our statistics into the object, with observations that ours will count when the step is
+        stored."""
         vec = self.vec
-        if learner.agent.norm:
-            write(learner.agent.norm, vec.obs_rms)
+        if norm := learner.agent.norm:
+            seen = RunningNorm(norm.size)
+            seen.load_state(norm.state())
+            if new is not None:
+                seen.update(new.reshape(len(new), -1))
+            write(seen, vec.obs_rms)
         if learner.rewards:
             write(learner.rewards.norm, vec.ret_rms)
             vec.returns = learner.rewards.returns.copy()
 
     def show(self, learner: Any, obs: np.ndarray) -> None:
         """The object as it is after a step to these observations."""
-        self.write_back(learner)
+        self.write_back(learner, obs)
         envs = getattr(learner.envs, "inner", learner.envs)
         self.vec.old_obs, self.vec.old_reward = obs, envs.reward.copy()
 

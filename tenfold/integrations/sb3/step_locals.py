@@ -14,7 +14,8 @@ class StepLocals(dict[str, Any]):
     def __init__(self, model: Any, names: dict[str, Any]) -> None:
         learner = model.learner
         self.model, self.envs, self.learner = model, learner.envs, learner
-        self.normalization, self.inner = model.normalization, model.env.unwrapped
+        self.normalization, inner = model.normalization, model.env.unwrapped
+        self.inner = inner if hasattr(inner, "buf_rews") else None
         self.lazy = {
             "actions": self.raw_actions,
             "buffer_actions": self.raw_actions,
@@ -36,8 +37,8 @@ class StepLocals(dict[str, Any]):
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self or name in self.lazy else default
 
-    def obs_before(self) -> Any:
-        """The observations that the next actions are for."""
+    def current_obs(self) -> Any:
+        """The observations that the next actions are for, as the vector environment shows them."""
         obs = observations_of(self.envs)
         return self.normalization.shown(obs) if self.normalization else obs
 
@@ -51,8 +52,8 @@ class StepLocals(dict[str, Any]):
         if self.normalization:
             self.normalization.show(self.learner, observations_of(envs))
             self["rewards"] = self.normalization.rewards()
-        self["new_obs"] = self.obs_before()
-        if hasattr(self.inner, "buf_rews"):
+        self["new_obs"] = self.current_obs()
+        if self.inner is not None:
             self.inner.buf_infos[:] = infos
             self.inner.buf_rews[:] = getattr(envs, "inner", envs).reward
 
