@@ -158,12 +158,11 @@ class Option(Config):
                 f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.",
             )
         values = dict(zip(names, positional, strict=False))
-        twice = [name for name in named if name in values]
-        if twice:
+        if twice := [name for name in named if name in values]:
             raise ConfigError(twice[0], "is given twice.")
         values |= named
-        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
-        if missing:
+        required = [f.name for f in fields(cls) if f.default is MISSING]
+        if missing := [name for name in required if name not in values]:
             raise ConfigError(missing[0], "is missing.")
         return cls.of(values)
 
@@ -268,20 +267,21 @@ def convert_scalar(value: Any, hint: type, key: str) -> Any:
 
 def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     """`none`, a number, or one of several Options in call notation."""
-    if isinstance(value, str) and value.strip().lower() == "none":
-        value = None
+    value = None if isinstance(value, str) and value.strip().lower() == "none" else value
     if value is None and type(None) in choices:
         return None
     kinds = [c for c in choices if isinstance(c, type) and issubclass(c, Option)]
-    if isinstance(value, tuple(kinds)):
+    literals = [word for c in choices if get_origin(c) is Literal for word in get_args(c)]
+    if isinstance(value, tuple(kinds)) or value in literals:
         return value
     options = {c.__name__.lower(): c for c in kinds if not c.from_module}
     custom = next((c for c in kinds if c.from_module), None)
     if custom and callable(value):
         value = importable(value, key)
     allowed = " or ".join(describe(c) for c in choices)
-    plain = [c for c in choices if c is not type(None) and c not in kinds]
-    if value is not None and not kinds and [get_origin(c) or c for c in plain] in ([bool], [tuple]):
+    plain = [c for c in choices if c not in (type(None), *kinds) and get_origin(c) is not Literal]
+    is_list = isinstance(value, str) and [get_origin(c) for c in plain] == [tuple]
+    if is_list or (plain == [bool] and str(value).lower() in BOOLEANS):
         return convert(value, plain[0], key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)
