@@ -135,7 +135,7 @@ class CudaGraphOffPolicy(CudaGraphCapture):
     def capture_updates(self) -> None:
         """Records the updates of a round, and how new rows follow."""
         settings, lanes = self.agent.config, len(self.envs.obs) // self.agent.members
-        left = settings.updates * max(1, lanes // settings.every)
+        left = settings.usual_updates(lanes)
         while left:
             count = self.at_once(left)
             self.capture_all(self.update_name(), self.sent, self.make_updates_work(count), count)

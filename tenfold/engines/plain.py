@@ -164,6 +164,9 @@ class OffPolicyEngine(BaseEngine):
     def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
         self.agent, self.replay, self.envs = agent, replay, envs
         self.names = agent.metric_names
+        self.noise = agent.make_noise(envs)
+        # steps and episodes stored since updates were last due, where they are due by episodes
+        self.since = np.zeros(2, np.int64)
         # what the network acts on, where it is not the environments' observations
         self.stacked_obs: np.ndarray | None = None
         # they share the batch's memory: nothing is copied on the CPU
@@ -197,7 +200,16 @@ class OffPolicyEngine(BaseEngine):
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations."""
         masks = () if self.envs.mask is None else (self.envs.mask,)
-        return self.agent.explore(self.acted_on, step, rounds, *masks)
+        return self.with_noise(self.agent.explore(self.acted_on, step, rounds, *masks), rounds)
+
+    def with_noise(self, action: np.ndarray, rounds: int) -> np.ndarray:
+        """The actions of a round, and what is added to them."""
+        return self.noise.add(action, rounds, self.ended) if self.noise else action
+
+    @property
+    def ended(self) -> np.ndarray:
+        """Whose episode ended in the last step."""
+        return self.envs.terminated | self.envs.truncated
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""
@@ -239,3 +251,12 @@ class OffPolicyEngine(BaseEngine):
     def finish(self, errors: torch.Tensor) -> None:
         if self.replay.priorities:
             self.replay.prioritise(errors.cpu().numpy())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        arrays = self.noise.state(self.ended) if self.noise else {}
+        return super().state() | {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_state(state)
+        if self.noise:
+            self.noise.load_state(state)

@@ -183,7 +183,7 @@ class CudaGraphActorCritic(ActorCriticTurns, CudaGraphOffPolicy, OffPolicyEngine
     def explore(self, step: int, rounds: int) -> np.ndarray:
         agent, rows = self.agent, self.acted_on
         if step < agent.config.learning_starts:
-            return agent.random_actions(len(rows), rounds)
+            return self.with_noise(agent.random_actions(len(rows), rounds), rounds)
         (inputs,) = self.acting.open()
         inputs["rows"][...] = rows
         inputs["uniform"][...], inputs["normal"][...] = agent.draws(
@@ -191,7 +191,7 @@ class CudaGraphActorCritic(ActorCriticTurns, CudaGraphOffPolicy, OffPolicyEngine
         )
         self.launch_graph("act", self.acting, self.acting_work)
         self.wait()
-        return self.acted.numpy().copy()
+        return self.with_noise(self.acted.numpy().copy(), rounds)
 
     @torch.no_grad()
     def acting_work(self) -> None:
