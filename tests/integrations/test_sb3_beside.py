@@ -165,9 +165,7 @@ def test_statistics_of_vec_normalize_are_the_same(name: str, settings: dict[str,
         model = getattr(library, name)("MlpPolicy", env, seed=1, **settings)
         model.learn(100, callback=(watcher := Watcher()))
         model.learn(100)
-        moments = [
-            (rms.mean, rms.var, rms.count) for rms in (env.obs_rms, env.ret_rms)
-        ]
+        moments = [(rms.mean, rms.var, rms.count) for rms in (env.obs_rms, env.ret_rms)]
         last = watcher.locals["new_obs"], watcher.locals["rewards"], env.returns
         assert model.get_vec_normalize_env() is env
         runs.append([np.asarray(part, np.float64) for row in (*moments, last) for part in row])

@@ -14,6 +14,8 @@ import torch
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 sb3_contrib = pytest.importorskip("sb3_contrib")
 
+masked = pytest.importorskip("sb3_contrib.common.wrappers").ActionMasker
+
 from tenfold.integrations.sb3 import classes, persistence  # noqa: E402
 from tenfold.integrations.sb3.model import SB3Model  # noqa: E402
 from tenfold.integrations.sb3.saved_model import interpret  # noqa: E402
@@ -24,11 +26,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
+APART = {"policy_kwargs": {"net_arch": {"pi": [8, 7], "vf": [6]}}}
 SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [8, 7]}, "seed": 1, "device": "cpu"}
 ON_POLICY = {"n_steps": 64, "batch_size": 32, "n_epochs": 2}
 OFF_POLICY = {"learning_starts": 40, "buffer_size": 2000, "batch_size": 16}
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "PPO": ON_POLICY,
+    "PPO": ON_POLICY | APART,
+    "RecurrentPPO": ON_POLICY,
+    "MaskablePPO": ON_POLICY,
     "DQN": OFF_POLICY,
     "QRDQN": OFF_POLICY | {"policy_kwargs": {"net_arch": [8, 7], "n_quantiles": 5}},
     "SAC": OFF_POLICY,
@@ -66,7 +71,10 @@ class Bits(gym.Env[np.ndarray, np.ndarray]):
 def task(name: str, actions: str) -> gym.Env[Any, Any]:
     if actions == "bits":
         return Bits()
-    return gym.make("Pendulum-v1" if name in CONTINUOUS or actions else "CartPole-v1")
+    env = gym.make("Pendulum-v1" if name in CONTINUOUS or actions else "CartPole-v1")
+    if name == "MaskablePPO":
+        return masked(env, lambda _: np.array([True, True]))
+    return env
 
 
 def theirs(name: str) -> Any:
@@ -75,7 +83,8 @@ def theirs(name: str) -> Any:
 
 def made(kind: Any, name: str, actions: str) -> Any:
     # copies: their constructors write into policy_kwargs
-    return kind("MlpPolicy", task(name, actions), **copy.deepcopy({**SMALL, **ARGUMENTS[name]}))
+    policy = "MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy"
+    return kind(policy, task(name, actions), **copy.deepcopy({**SMALL, **ARGUMENTS[name]}))
 
 
 def load_without_pickles(kind: Any, path: Path, *env: Any) -> Any:
@@ -154,7 +163,7 @@ def test_our_file_acts_the_same_there_and_goes_on(name: str, actions: str, tmp_p
 def test_the_policy_object_is_theirs_on_our_weights(name: str, actions: str) -> None:
     ours = made(getattr(classes, name), name, actions)
     policy = ours.policy
-    assert isinstance(policy, theirs(name).policy_aliases["MlpPolicy"])
+    assert isinstance(policy, theirs(name).policy_aliases[ours.policy_name])
     obs = observations(ours)
 
     def same() -> None:
