@@ -3,6 +3,7 @@ bit for bit; crafted ones refused; written again; runs made of them."""
 
 import io
 import pickle
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.integrations.sb3 import saving
+from tenfold.integrations.sb3.classes import DQN, PPO
 from tenfold.integrations.sb3.parameters import (
     NamedParameters,
     ParameterMismatch,
@@ -461,3 +463,62 @@ def test_commands_say_what_a_models_file_needs(
         assert main(command) == 2
         assert sentence in capsys.readouterr().err.replace("\n", " ")
     assert not Path("runs").exists()
+
+
+# models with Stable-Baselines3's interface
+
+
+@pytest.fixture
+def without_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_stable_baselines3")
+def test_a_model_comes_back_from_a_file_or_an_open_one(tmp_path: Path) -> None:
+    kwargs = {"net_arch": [6], "activation_fn": torch.nn.ELU}
+    model = DQN("MlpPolicy", "CartPole-v1", 0.003, policy_kwargs=kwargs, train_freq=(2, "step"))
+    model.num_timesteps = 40
+    memory = io.BytesIO()
+    model.save(tmp_path / "deep" / "model.v1")
+    model.save(memory, exclude=["gamma"])
+    memory.seek(0)
+    obs = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    for source in (tmp_path / "deep" / "model.v1", memory):
+        again = DQN.load(source)
+        assert (again.num_timesteps, again.learning_rate, again.train_freq) == (
+            40,
+            0.003,
+            [2, "step"],
+        )
+        assert again.agent.config.net == model.agent.config.net
+        assert torch.equal(again.agent.online.flat, model.agent.online.flat)
+        expected, actions = (m.predict(obs, deterministic=True)[0] for m in (model, again))
+        np.testing.assert_array_equal(actions, expected)
+    other = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, seed=9)
+    assert not torch.equal(other.agent.online.flat, model.agent.online.flat)
+    other.set_parameters(tmp_path / "deep" / "model.v1")
+    assert torch.equal(other.agent.online.flat, model.agent.online.flat)
+    assert other.get_parameters()["policy.optimizer"]["state"] == {}  # no step was made
+
+
+@pytest.mark.usefixtures("without_stable_baselines3")
+def test_what_is_said_while_loading_stands_in_for_the_file(tmp_path: Path) -> None:
+    PPO("MlpPolicy", "CartPole-v1", n_steps=16, clip_range=lambda left: 0.2 * left).save("model")
+    plain = PPO.load("model")
+    assert plain.num_timesteps == 0 and plain.n_steps == 16
+    with pytest.raises(ValueError, match=r"clip_range was a function or an object and is not rea"):
+        PPO.load("model", gym.make("CartPole-v1")).learn(16)
+    loaded = PPO.load("model", custom_objects={"clip_range": 0.1}, gamma=0.5, num_timesteps=7)
+    assert (loaded.clip_range, loaded.gamma, loaded.num_timesteps) == (0.1, 0.5, 7)
+    with pytest.raises(ValueError, match=r"policy_kwargs.*do not equal the stored policy kwargs"):
+        PPO.load("model", policy_kwargs={"net_arch": [3]})
+    with pytest.raises(ValueError, match=r"gama is no attribute of PPO"):
+        PPO.load("model", gama=0.5)
+    with pytest.raises(ValueError, match=r"observation_space of the environment is Box"):
+        PPO.load("model", gym.make("Acrobot-v1"))
+    with pytest.raises(UserError, match=r"is a model of PPO: load it by PPO.load"):
+        DQN.load("model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "stable_baselines3", None)
+        with pytest.raises(UserError, match=r"stable-baselines3, which is not installed"):
+            _ = plain.policy

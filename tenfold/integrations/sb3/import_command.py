@@ -21,9 +21,9 @@ def add_import(parsers: Any, argv: Sequence[str]) -> None:
         "import",
         help="make a run of a model that Stable-Baselines3 saved",
         allow_abbrev=False,
-        description="Reads a model's zip file (MLP policies of DQN, QRDQN, PPO, MaskablePPO, SAC, "
-        "TD3, DDPG, RecurrentPPO) and writes a run that stands where it was saved: weights, optimiser and "
-        "settings. No pickle in the file is opened, so that it may be anybody's; "
+        description="Reads a model's zip file (MLP policies of DQN, QRDQN, PPO, MaskablePPO, "
+        "RecurrentPPO, SAC, TD3, DDPG) and writes a run that stands where it was saved: weights, "
+        "optimiser and settings. No pickle in the file is opened, so that it may be anybody's; "
         "Stable-Baselines3 need not be installed.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=IMPORTS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenfold.config.notation import merge, show
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
+from tenfold.config.schema import Count, convert, to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.making import make_env, resolve_paths
 from tenfold.integrations.sb3.saved_model import SavedModel, interpret
@@ -53,7 +53,7 @@ def import_model(
     finally:
         made.close()
     check_resources(run)
-    step = int(saved.counters.get("num_timesteps", 0))
+    step = saved.step
     with open_learner(run, quiet=True) as learner:
         give_model(saved, learner.agent)
         counted: Any = learner
@@ -82,9 +82,9 @@ def import_model(
 
 def run_of(saved: SavedModel, env: str, settings: Mapping[str, Any]) -> tuple[Run, list[str]]:
     """The settings of a run that goes on with a model, and what there is to say of them."""
-    num_envs = settings.get("num_envs") or int(saved.counters.get("n_envs", 1)) or 1
-    translation = translation_of(saved, int(num_envs))
-    step = int(saved.counters.get("num_timesteps", 0))
+    num_envs = convert(settings.get("num_envs") or saved.num_envs, Count, "num_envs")
+    translation = translation_of(saved, num_envs)
+    step = saved.step
     theirs = merge(translation.settings, {"env": resolve_paths(env), "steps": max(step, 1)})
     notes = [*unread_notes(saved, translation.agent), *translation.differences]
     if starts := translation.agent.get("learning_starts"):

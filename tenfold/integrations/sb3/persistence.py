@@ -15,6 +15,7 @@ from tenfold.integrations.sb3.saved_settings import require_sizes
 from tenfold.integrations.sb3.saving import give_model, save_model, save_replay
 from tenfold.integrations.sb3.signatures import CONSTRUCTORS
 from tenfold.integrations.sb3.zip_file import Source, read_model
+from tenfold.runs.file_schema import SHARE
 
 # classes that read one another's files
 FAMILIES = (("PPO", "MaskablePPO"), ("TD3", "DDPG"))
@@ -146,9 +147,11 @@ def load(
     require_sizes(saved, model.observation_space, model.action_space)
     model._setup_model()
     give_model(saved, model.agent)
-    for name, value in saved.counters.items():
-        if name in COUNTERS[:-1] or (name == "exploration_rate" and hasattr(model, name)):
-            setattr(model, name, value if name == "exploration_rate" else int(value))
+    for name in COUNTERS[:-1]:
+        setattr(model, name, saved.counters.get(name, 0))
+    rate = saved.file.attributes.get("exploration_rate")
+    if hasattr(model, "exploration_rate") and SHARE.fits(rate):
+        model.exploration_rate = rate
     for name, value in kwargs.items():
         if name not in defaults:
             if not hasattr(model, name):
@@ -178,7 +181,7 @@ def put_spaces(model: Any, saved: SavedModel, env: Any) -> None:
     """Those of the environment, which must be the file's; without one the file's."""
     if env is None:
         model.take_spaces(*saved.spaces)
-        model.n_envs = max(int(saved.counters.get("n_envs", 1)), 1)
+        model.n_envs = saved.num_envs
         return
     model.take_new_env(env)
     saved.require_spaces(model.observation_space, model.action_space)

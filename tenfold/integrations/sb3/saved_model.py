@@ -15,7 +15,7 @@ from tenfold.integrations.sb3.saved_spaces import UnreadSpace, require_same_spac
 from tenfold.integrations.sb3.signatures import CONSTRUCTORS
 from tenfold.integrations.sb3.zip_file import ModelFile
 from tenfold.runs.archive import quoted
-from tenfold.runs.file_schema import POSITIVE
+from tenfold.runs.file_schema import WHOLE
 
 COUNTERS = (
     "num_timesteps",
@@ -23,9 +23,9 @@ COUNTERS = (
     "_n_updates",
     "_n_calls",
     "_episode_num",
-    "exploration_rate",
     "n_envs",
 )
+MOST_ENVS = 4096  # which a file may ask for
 LONGEST_FREQ = 1001  # of train_freq, which is looked for
 # not arguments that a file tells
 BESIDES = ("policy", "env", "device", "_init_setup_model", "tensorboard_log", "verbose", "seed")
@@ -58,6 +58,15 @@ class SavedModel:
     arguments: dict[str, Any]
     unread: tuple[str, ...]
     counters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        return int(self.counters.get("num_timesteps", 0))
+
+    @property
+    def num_envs(self) -> int:
+        """Environments that it was trained in, of as many as anybody has."""
+        return min(max(int(self.counters.get("n_envs", 1)), 1), MOST_ENVS)
 
     def space(self, name: str) -> gym.Space[Any]:
         """`observation_space` or `action_space`."""
@@ -98,9 +107,7 @@ def interpret(file: ModelFile) -> SavedModel:
             arguments[name] = plain(file, name, file.attributes[name])
         except KeyError:
             unread.append(name)
-    counters = {
-        name: value for name in COUNTERS if POSITIVE.fits(value := file.attributes.get(name))
-    }
+    counters = {name: value for name in COUNTERS if WHOLE.fits(value := file.attributes.get(name))}
     if "train_freq" in unread and (freq := train_freq_of(class_name, arguments, counters)):
         unread.remove("train_freq")
         arguments["train_freq"] = freq

@@ -14,7 +14,7 @@ from tenfold.core.errors import CheckpointError, UserError
 from tenfold.integrations.sb3.parameters import NamedParameters
 from tenfold.integrations.sb3.policy_object import policy_class
 from tenfold.integrations.sb3.saved_model import SavedModel
-from tenfold.integrations.sb3.zip_file import Source, write_ours
+from tenfold.integrations.sb3.zip_file import MissingFile, Source, write_ours
 from tenfold.runs.storage import Arrays, read_arrays, write_arrays
 
 SPACES = ("observation_space", "action_space")
@@ -127,7 +127,7 @@ def load_replay(source: Any, learner: Any) -> None:
     Episodes that were running go on nowhere."""
     path, replay = replay_place(source), require_replay(learner)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: give the path of a saved replay memory.")
+        raise MissingFile(f"{path} does not exist: give the path of a saved replay memory.")
     arrays = arrays_of(path)
     rows, state = (within(arrays, part) for part in ("rows", "state"))
     require_alike(path, replay, rows, state)

@@ -36,6 +36,11 @@ TENSOR_LIMIT = 2048 * MEGABYTE  # of all tensors together
 RATIO = 20  # unpacked to packed bytes; weights do not shrink
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
+
+class MissingFile(UserError, FileNotFoundError):
+    """A path where there is no file."""
+
+
 Source = str | Path | BinaryIO
 TensorDict = dict[str, torch.Tensor]
 
@@ -61,7 +66,7 @@ def path_of(source: Source) -> Any:
     added = path.with_name(f"{path.name}.zip")
     path = path if path.is_file() or not added.is_file() else added
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: give the path of a model's file.")
+        raise MissingFile(f"{path} does not exist: give the path of a model's file.")
     return path
 
 
