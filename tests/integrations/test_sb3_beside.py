@@ -165,9 +165,7 @@ def test_statistics_of_vec_normalize_are_the_same(name: str, settings: dict[str,
         model = getattr(library, name)("MlpPolicy", env, seed=1, **settings)
         model.learn(100, callback=(watcher := Watcher()))
         model.learn(100)
-        moments = [
-            (rms.mean, rms.var, rms.count) for rms in (env.obs_rms, env.ret_rms)
-        ]
+        moments = [(rms.mean, rms.var, rms.count) for rms in (env.obs_rms, env.ret_rms)]
         last = watcher.locals["new_obs"], watcher.locals["rewards"], env.returns
         assert model.get_vec_normalize_env() is env
         runs.append([np.asarray(part, np.float64) for row in (*moments, last) for part in row])
@@ -185,7 +183,7 @@ def test_other_vector_environments_are_stepped_as_they_are() -> None:
     try:
         model = ours.DQN("MlpPolicy", env, seed=0, **EARLY).learn(40)
         assert (model.num_timesteps, model._episode_num) == (40, 4)
-        assert model.replay_buffer.size() == 20
+        assert model.replay_buffer and model.replay_buffer.size() == 20
     finally:
         env.close()
 

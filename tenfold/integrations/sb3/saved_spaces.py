@@ -85,7 +85,11 @@ def box(table: dict[str, Any]) -> spaces.Box:
         raise ValueError(f"its numbers are of type {kind:.20}")
     dtype = np.dtype(kind)
     low, high = (
-        numbers(table.get(f"{name}_repr", "...") if "..." in str(table[name]) else table[name], shape, dtype)
+        numbers(
+            table.get(f"{name}_repr", "...") if "..." in str(table[name]) else table[name],
+            shape,
+            dtype,
+        )
         for name in ("low", "high")
     )
     return spaces.Box(low, high, shape, dtype.type)

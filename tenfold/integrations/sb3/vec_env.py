@@ -81,7 +81,7 @@ class VectorEnv:
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Sets the seeds of the next reset: environment i gets seed + i."""
-        first = int(np.random.randint(2**31)) if seed is None else seed
+        first = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         self._seeds = [first + i for i in range(self.num_envs)]
         return self._seeds
 
@@ -133,8 +133,7 @@ def side_by_side(space: gym.Space[Any], observations: list[Any]) -> Any:
     if isinstance(space, gym.spaces.Tuple):
         columns = zip(*observations, strict=True)
         return tuple(
-            side_by_side(part, list(column))
-            for part, column in zip(space, columns, strict=True)
+            side_by_side(part, list(column)) for part, column in zip(space, columns, strict=True)
         )
     return np.stack([np.asarray(obs, space.dtype) for obs in observations])
 
