@@ -206,6 +206,22 @@ def test_learning_is_the_same_whoever_looks() -> None:
     assert (alone == weights(RolloutRecorder())).all()
 
 
+def test_actions_are_those_of_the_environment_and_those_of_the_memory() -> None:
+    found = []
+
+    def look(values: dict[str, Any], names: dict[str, Any]) -> bool:
+        found.append((values["actions"], values["buffer_actions"]))
+        return True
+
+    model = SAC("MlpPolicy", ClockEnv("box"), learning_starts=2, **SMALL)
+    model.learn(6, callback=look)
+    for action, kept in found:
+        np.testing.assert_allclose(action, 2 * kept, rtol=1e-6)  # bounds of 2
+    assert model.replay_buffer
+    stored = model.replay_buffer.actions[:, 0]
+    np.testing.assert_array_equal(stored, [kept[0] for _, kept in found][: len(stored)])
+
+
 def test_functions_and_lists_are_callbacks() -> None:
     calls = []
 

@@ -50,8 +50,8 @@ class OnPolicyModel(SB3Model):
     )
 
     @property
-    def rollout_buffer(self) -> RolloutView:
-        return RolloutView(self.learner)
+    def rollout_buffer(self) -> RolloutView | None:
+        return RolloutView(self.learner) if self.learner else None
 
 
 class ReplayModel(SB3Model):

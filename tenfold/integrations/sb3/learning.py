@@ -56,10 +56,10 @@ def open_learner(model: Any, schedule: Schedule, restart: bool) -> None:
     """The learner for this training: the one that is there, unless settings or environments are
     others now; then one with its state."""
     assert model.source is not None
-    before, name = model.learner, model.source.name
+    before, name, on_cpu = model.learner, model.source.name, model.device.type == "cpu"
     if before is not None and before.run.env == model.source.compiled:
         name = before.run.env
-    elif before is None and model.source.compiled and not schedule.attached:
+    elif before is None and model.source.compiled and not schedule.attached and on_cpu:
         name = model.source.compiled
     run = model.make_run(name, max(model._total_timesteps, 1))
     if model.linked:

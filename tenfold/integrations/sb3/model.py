@@ -142,6 +142,8 @@ class SB3Model:
         """Makes the networks; environments are left as they are."""
         self.set_random_seed(self.seed)
         self.make_agent()
+        for sentence in self.settings(1).differences if self.verbose else ():
+            print(f"Not the same: {sentence}")
 
     def make_agent(self, total: int = 1_000_000) -> None:
         """The agent, from the spaces alone."""
