@@ -161,6 +161,8 @@ def add_settings(
     `--help-all` all of them."""
     run, everything = run_of_command(argv), ALL in argv
     for name, text in file_options().items():
+        if name in without:
+            continue
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(
             flag, dest=name, metavar="VALUE", nargs="?", const="true", default=SUPPRESS, help=text

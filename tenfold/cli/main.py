@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import import_command, results, search_command, tools, train
+from tenfold.cli import results, search_command, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.errors import UserError, described
@@ -33,12 +33,13 @@ REMOVED = {
 def commands() -> dict[str, Command]:
     """By name, in the order of `tenfold --help`."""
     of_domains = [command for domain in domains() for command in domain.commands()]
+    of_libraries = [command for form in file_forms() for command in form.commands()]
     everything = (
         *train.COMMANDS,
         *search_command.COMMANDS,
         tools.EVAL,
         *of_domains,
-        *import_command.COMMANDS,
+        *of_libraries,
         *results.COMMANDS,
         *tools.COMMANDS,
     )

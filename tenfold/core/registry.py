@@ -168,6 +168,10 @@ class FileForm:
         sentences about what was read, and about what is not the same here."""
         raise NotImplementedError
 
+    def commands(self) -> tuple[Command, ...]:
+        """Commands about the library's files."""
+        return ()
+
     def results(self, source: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, float]:
         """Numbers by name, of the folders of one or several runs; `source` is what `made_from` was
         given when they were made."""

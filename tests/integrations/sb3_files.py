@@ -22,11 +22,12 @@ ACTIONS: dict[str, gym.Space[Any]] = {
     "PPO": gym.spaces.Discrete(3),
     "PPO box": gym.spaces.Box(-1, 2, (2,)),
     "PPO bits": gym.spaces.MultiBinary(3),
+    "PPO memory": gym.spaces.Discrete(3),
     "SAC": gym.spaces.Box(-1, 2, (2,)),
     "TD3": gym.spaces.Box(-1, 2, (2,)),
     "DDPG": gym.spaces.Box(-1, 2, (2,)),
 }
-HIDDEN, VALUE_HIDDEN, QUANTILES, STEPS = (5, 4), (5, 4), 6, 8
+HIDDEN, VALUE_HIDDEN, QUANTILES, STEPS, MEMORY = (5, 4), (6,), 6, 8, 7
 # would write a file, if anybody loaded it
 TRAP = base64.b64encode(b"cos\nsystem\n(S'touch opened-a-pickle'\ntR.").decode()
 
@@ -59,20 +60,30 @@ def head(inputs: int, outputs: int, name: str, rng: torch.Generator) -> dict[str
 def policy_of(kind: str, seed: int = 0) -> dict[str, torch.Tensor]:
     """Random weights by their names, in the order of the policy."""
     rng, obs, space = torch.Generator().manual_seed(seed), 3, ACTIONS[kind]
+    value_hidden = HIDDEN if kind == "PPO memory" else VALUE_HIDDEN
     if kind in ("DQN", "QRDQN"):
         name = "q_net" if kind == "DQN" else "quantile_net"
         outputs = 3 * (1 if kind == "DQN" else QUANTILES)
         nets = [mlp((obs, *HIDDEN, outputs), f"{n}.{name}.", rng) for n in (name, f"{name}_target")]
         return nets[0] | nets[1]
     if kind.startswith("PPO"):
-        outputs = {"PPO": 3, "PPO box": 2, "PPO bits": 3}[kind]
+        outputs, memory = 2 if kind == "PPO box" else 3, {}
+        if kind == "PPO memory":
+            shapes = {"weight_ih": (4 * MEMORY, obs), "weight_hh": (4 * MEMORY, MEMORY)}
+            shapes |= {"bias_ih": (4 * MEMORY,), "bias_hh": (4 * MEMORY,)}
+            memory = {
+                f"lstm_{side}.{part}_l0": torch.randn(shape, generator=rng)
+                for side in ("actor", "critic")
+                for part, shape in shapes.items()
+            }
+            obs = MEMORY
         start = {"log_std": torch.randn(2, generator=rng)} if kind == "PPO box" else {}
         towers = mlp((obs, *HIDDEN), "mlp_extractor.policy_net.", rng)
-        towers |= mlp((obs, *VALUE_HIDDEN), "mlp_extractor.value_net.", rng)
+        towers |= mlp((obs, *value_hidden), "mlp_extractor.value_net.", rng)
         heads = head(HIDDEN[-1], outputs, "action_net", rng) | head(
-            VALUE_HIDDEN[-1], 1, "value_net", rng
+            value_hidden[-1], 1, "value_net", rng
         )
-        return start | towers | heads
+        return start | towers | heads | memory
     critics = 1 if kind == "DDPG" else 2
     reals = (space.shape or ())[0]
 
@@ -143,6 +154,8 @@ def data_of(kind: str) -> dict[str, Any]:
     if kind.startswith("PPO"):
         data |= {"n_steps": 64, "batch_size": 32, "n_epochs": 4, "gae_lambda": 0.9, "ent_coef": 0.0}
         data |= {"vf_coef": 0.5, "max_grad_norm": 0.5, "normalize_advantage": True}
+        if kind == "PPO memory":
+            data["policy_kwargs"] = {"lstm_hidden_size": MEMORY}
         data["clip_range"] = constant | {"value_schedule": "ConstantSchedule(val=0.3)"}
         return data
     data |= {"buffer_size": 500, "batch_size": 16, "learning_starts": 32, "gradient_steps": 1}
@@ -197,7 +210,7 @@ def actions_of(kind: str, policy: dict[str, torch.Tensor], obs: np.ndarray) -> n
     if kind.startswith("PPO"):
         latent = run_mlp(policy, "mlp_extractor.policy_net.", x, torch.tanh).tanh()
         output = through("action_net", latent)
-        if kind == "PPO":
+        if kind in ("PPO", "PPO memory"):
             return output.argmax(1).numpy()
         return (output > 0).numpy() if kind == "PPO bits" else output.clamp(-1, 2).numpy()
     if kind == "SAC":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.registry import FileForm, Tell
+from tenfold.core.registry import Command, FileForm, Tell
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
@@ -34,6 +34,11 @@ class ZooFiles(FileForm):
         from tenfold.integrations.sb3.zoo import run_of
 
         return run_of(path, content, change, tell)
+
+    def commands(self) -> tuple[Command, ...]:
+        from tenfold.integrations.sb3.import_command import IMPORT
+
+        return (IMPORT,)
 
 
 FORM = ZooFiles()

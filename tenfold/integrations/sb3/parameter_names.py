@@ -73,7 +73,7 @@ MEMORY_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # of an LSTM
 
 
 @dataclass(frozen=True)
-class Entry:
+class ParameterEntry:
     """One of their parameters: its name in `policy.state_dict()`, the optimiser that has it (none:
     a target network's), and where it lies in ours."""
 
@@ -158,17 +158,17 @@ class OurPlaces:
         optimizer: str,
         rows: Rows = SAME,
         only: slice | None = None,
-    ) -> Entry:
+    ) -> ParameterEntry:
         """`only`: some of our rows."""
         start, shape = self.places[ours]
         if only is not None:
             row_size = math.prod(shape[1:])
             start, shape = start + only.start * row_size, (only.stop - only.start, *shape[1:])
-        return Entry(theirs, optimizer, start, shape, rows)
+        return ParameterEntry(theirs, optimizer, start, shape, rows)
 
     def layers(
         self, theirs: str, ours: str, optimizer: str, names: Callable[[int], str], **last: Any
-    ) -> Iterator[Entry]:
+    ) -> Iterator[ParameterEntry]:
         """Fully connected layers; `names` of each behind `theirs`. `last` is about the last one."""
         count = sum(name.startswith(f"{ours}layers.") for name in self.places) // 2
         for index in range(count):
@@ -183,7 +183,7 @@ def sequential(index: int) -> str:
     return str(2 * index)
 
 
-def policy_entries(agent: Any) -> dict[str, list[Entry]]:
+def policy_entries(agent: Any) -> dict[str, list[ParameterEntry]]:
     """Their parameters in the order of `policy.state_dict()`, by network of ours, `online` and
     `target`."""
     require_named(agent)
@@ -192,11 +192,11 @@ def policy_entries(agent: Any) -> dict[str, list[Entry]]:
     ](agent)
 
 
-def q_entries(agent: Any) -> dict[str, list[Entry]]:
+def q_entries(agent: Any) -> dict[str, list[ParameterEntry]]:
     name = "quantile_net" if class_of(agent) == "QRDQN" else "q_net"
     rows = QuantileRows(agent.actions.n) if name == "quantile_net" else SAME
 
-    def named(network: Any, first: str, optimizer: str) -> list[Entry]:
+    def named(network: Any, first: str, optimizer: str) -> list[ParameterEntry]:
         places = OurPlaces(network)
         return list(places.layers(f"{first}.{name}.", "", optimizer, sequential, rows=rows))
 
@@ -206,13 +206,13 @@ def q_entries(agent: Any) -> dict[str, list[Entry]]:
     }
 
 
-def ppo_entries(agent: Any) -> dict[str, list[Entry]]:
+def ppo_entries(agent: Any) -> dict[str, list[ParameterEntry]]:
     places = OurPlaces(agent.online)
     binary = isinstance(agent.actions.space, spaces.MultiBinary)
     rows = BinaryRows() if binary else SAME
     entries = [places.entry("log_std", "log_std", POLICY)] if agent.actions.low else []
-    heads: list[Entry] = []
-    memories: list[Entry] = []
+    heads: list[ParameterEntry] = []
+    memories: list[ParameterEntry] = []
     memory = agent.config.net.memory
     for tower, head, side, head_rows in (
         ("policy", "action", "actor", rows),
@@ -234,7 +234,7 @@ def ppo_entries(agent: Any) -> dict[str, list[Entry]]:
 
 def critic_entries(
     places: OurPlaces, critics: int, theirs: str, optimizer: str, gain: float = 1.0
-) -> list[Entry]:
+) -> list[ParameterEntry]:
     return [
         replace(entry, gain=gain)
         for j in range(critics)
@@ -242,7 +242,7 @@ def critic_entries(
     ]
 
 
-def sac_entries(agent: Any) -> dict[str, list[Entry]]:
+def sac_entries(agent: Any) -> dict[str, list[ParameterEntry]]:
     places, reals = OurPlaces(agent.online), agent.actions.reals
     *hidden, _, _ = places.layers("actor.latent_pi.", "actor.", ACTOR, sequential)
     last = f"actor.layers.{len(hidden) // 2}"
@@ -258,11 +258,11 @@ def sac_entries(agent: Any) -> dict[str, list[Entry]]:
     }
 
 
-def td3_entries(agent: Any) -> dict[str, list[Entry]]:
+def td3_entries(agent: Any) -> dict[str, list[ParameterEntry]]:
     """Its loss of the critics has no ½, so that their gradient is twice ours."""
     critics = len(agent.online.critics)
 
-    def named(network: Any, suffix: str, actor: str, critic: str) -> list[Entry]:
+    def named(network: Any, suffix: str, actor: str, critic: str) -> list[ParameterEntry]:
         places = OurPlaces(network)
         policy = places.layers(f"actor{suffix}.mu.", "actor.", actor, sequential)
         return [*policy, *critic_entries(places, critics, f"critic{suffix}", critic, 2)]
@@ -273,7 +273,7 @@ def td3_entries(agent: Any) -> dict[str, list[Entry]]:
     }
 
 
-def temperature_entry(agent: Any) -> Entry | None:
+def temperature_entry(agent: Any) -> ParameterEntry | None:
     """The logarithm of SAC's temperature; none of others."""
     if agent.config.name != "sac":
         return None

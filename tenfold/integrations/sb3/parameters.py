@@ -11,7 +11,7 @@ from tenfold.core.errors import UserError
 from tenfold.integrations.sb3.parameter_names import (
     ACTOR,
     ENTROPY,
-    Entry,
+    ParameterEntry,
     policy_entries,
     temperature_entry,
 )
@@ -53,7 +53,7 @@ class NamedParameters:
         optimised = [*self.entries["online"], *([self.temperature] if learned else [])]
         names = dict.fromkeys(entry.optimizer for entry in optimised)
         # in the order of the optimisers' parameters, which is that of the policy
-        self.optimizers: dict[str, list[Entry]] = {
+        self.optimizers: dict[str, list[ParameterEntry]] = {
             name: [entry for entry in optimised if entry.optimizer == name]  # type: ignore[union-attr]
             for name in names
         }
@@ -61,7 +61,7 @@ class NamedParameters:
     def flat(self, network: str) -> torch.Tensor:
         return getattr(self.agent, network).flat
 
-    def named(self) -> Iterable[tuple[str, Entry]]:
+    def named(self) -> Iterable[tuple[str, ParameterEntry]]:
         """(our network, entry) in the order of `policy.state_dict()`."""
         both = [(network, entry) for network, entries in self.entries.items() for entry in entries]
         if self.entries["target"]:  # a network, its target, critics, their targets
@@ -104,7 +104,7 @@ class NamedParameters:
         }
         return {"state": state, "param_groups": [group]}
 
-    def moments(self, entry: Entry) -> StateDict:
+    def moments(self, entry: ParameterEntry) -> StateDict:
         return {
             theirs: entry.read(getattr(self.agent, theirs), buffer)
             for theirs, buffer in MOMENTS.items()
@@ -187,7 +187,7 @@ class NamedParameters:
             kept[index] = moments
         return kept
 
-    def write_moments(self, entries: list[Entry], state: dict[int, StateDict]) -> None:
+    def write_moments(self, entries: list[ParameterEntry], state: dict[int, StateDict]) -> None:
         for index, entry in enumerate(entries):
             for theirs, buffer in MOMENTS.items():
                 flat = getattr(self.agent, theirs)
