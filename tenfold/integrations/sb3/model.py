@@ -72,6 +72,7 @@ class SB3Model:
         self._logger: Any = None
         self.source: ScriptEnv | None = None
         self.env: Any = None
+        self.normalization: Any = None  # of the script's environments, where it is tenfold's
         self.resources = ExitStack()  # of the learner
         # environment steps of a rollout, or between two calls for updates
         self.steps_between_updates = 1
