@@ -183,7 +183,7 @@ def test_other_vector_environments_are_stepped_as_they_are() -> None:
     try:
         model = ours.DQN("MlpPolicy", env, seed=0, **EARLY).learn(40)
         assert (model.num_timesteps, model._episode_num) == (40, 4)
-        assert model.replay_buffer.size() == 20
+        assert model.replay_buffer and model.replay_buffer.size() == 20
     finally:
         env.close()
 

@@ -180,7 +180,7 @@ def test_a_callback_ends_the_training_at_its_step(kind: Any) -> None:
     assert (model.num_timesteps, seen.calls, seen.events[-1]) == (5, 5, "end")
     assert model._n_updates == 0
     if kind is DQN:
-        assert model.replay_buffer.size() == 4
+        assert model.replay_buffer and model.replay_buffer.size() == 4
     model.learn(16, reset_num_timesteps=False)
     assert model.num_timesteps == 21
 
@@ -204,6 +204,22 @@ def test_learning_is_the_same_whoever_looks() -> None:
     alone = weights(None)
     assert (alone == weights(Recorder())).all()
     assert (alone == weights(RolloutRecorder())).all()
+
+
+def test_actions_are_those_of_the_environment_and_those_of_the_memory() -> None:
+    found = []
+
+    def look(values: dict[str, Any], names: dict[str, Any]) -> bool:
+        found.append((values["actions"], values["buffer_actions"]))
+        return True
+
+    model = SAC("MlpPolicy", ClockEnv("box"), learning_starts=2, **SMALL)
+    model.learn(6, callback=look)
+    for action, kept in found:
+        np.testing.assert_allclose(action, 2 * kept, rtol=1e-6)  # bounds of 2
+    assert model.replay_buffer
+    stored = model.replay_buffer.actions[:, 0]
+    np.testing.assert_array_equal(stored, [kept[0] for _, kept in found][: len(stored)])
 
 
 def test_functions_and_lists_are_callbacks() -> None:
@@ -276,7 +292,7 @@ def test_another_environment_takes_over() -> None:
     model.learn(8, reset_num_timesteps=False)
     assert (first.episode, second.episode) == (2, 2)
     assert (model.num_timesteps, model.agent.updates) == (16, before + 2)
-    assert model.replay_buffer.size() == 16
+    assert model.replay_buffer and model.replay_buffer.size() == 16
     with pytest.raises(AssertionError, match="2 environments"):
         model.set_env([ClockEnv, ClockEnv])
     with pytest.raises(ValueError, match="action_space"):
@@ -288,8 +304,8 @@ def test_the_vector_environment_is_stepped_as_scripts_do() -> None:
     env = model.get_env()
     env.seed(11)
     assert env.reset().tolist() == [[0.0, 1.0]]
-    for _ in range(8):
-        obs, reward, done, infos = env.step(model.predict(np.zeros((1, 2), np.float32))[0])
+    steps = [env.step(model.predict(np.zeros((1, 2), np.float32))[0]) for _ in range(8)]
+    obs, reward, done, infos = steps[-1]
     assert (obs.tolist(), reward.tolist(), done.tolist()) == ([[0.0, 2.0]], [4.0], [True])
     assert infos[0]["terminal_observation"].tolist() == [8.0, 1.0]
     assert env.get_attr("seeds") == [[11, None]]
@@ -398,7 +414,7 @@ def test_environments_and_arguments_that_do_not_fit_are_named() -> None:
         PPO("MlpPolicy", ClockEnv("box"), use_sde=True)
     with pytest.raises(TypeError, match="n_step"):
         PPO("MlpPolicy", ClockEnv(), n_step=3)
-    with pytest.raises(UserError, match="gymnasium.Env"):
+    with pytest.raises(UserError, match=r"gymnasium\.Env"):
         PPO("MlpPolicy", 3)
     with pytest.raises(ValueError, match="set_env"):
         PPO("MlpPolicy", None).learn(10)

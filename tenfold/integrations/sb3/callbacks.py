@@ -91,7 +91,7 @@ def nodes(callback: Any) -> Iterator[Any]:
     """A callback, and those in it where it is a list."""
     if callback is not None:
         yield callback
-    for one in callback.callbacks if is_list(callback) else ():
+    for one in getattr(callback, "callbacks", ()) if is_list(callback) else ():
         yield from nodes(one)
 
 

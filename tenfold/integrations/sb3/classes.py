@@ -1,41 +1,104 @@
-"""The eight classes: what differs between them beside their arguments, which are in `signatures`."""
+"""The eight classes: what differs between them beside their arguments (`signatures`)."""
 
+from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from tenfold.integrations.sb3.model import ActorCriticModel, OnPolicyModel, QLearningModel, SB3Model
+import gymnasium as gym
+
+from tenfold.core.errors import ConfigError
+from tenfold.integrations.sb3 import persistence
+from tenfold.integrations.sb3.buffers import ReplayView, RolloutView
+from tenfold.integrations.sb3.callbacks import Schedule
+from tenfold.integrations.sb3.model import SB3Model
+from tenfold.integrations.sb3.saving import load_replay
 from tenfold.integrations.sb3.signatures import CONSTRUCTORS, learn_arguments, signature
 
 Kind = TypeVar("Kind", bound=type[SB3Model])
 
 
 def with_signatures(kind: Kind) -> Kind:
-    """Gives a class the constructor and `learn` of Stable-Baselines3's of the same name."""
+    """Gives a class the arguments of Stable-Baselines3's of the same name, for help and editors."""
     kind.class_name = name = kind.__name__
-    constructor, learn = signature(CONSTRUCTORS[name]), signature(learn_arguments(name))
-    build, train = kind.__init__, kind.learn
-
-    @wraps(build)
-    def init(self: Any, *arguments: Any, **named: Any) -> None:
-        build(self, filled(constructor, arguments, named))
-
-    @wraps(train)
-    def learned(self: Any, *arguments: Any, **named: Any) -> Any:
-        return train(self, **filled(learn, arguments, named))
-
-    for method, form in ((init, constructor), (learned, learn)):
-        first = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-        method.__signature__ = form.replace(parameters=[first, *form.parameters.values()])  # type: ignore[attr-defined]
-    kind.__init__, kind.learn = init, learned  # type: ignore[method-assign]
+    kind.__init__ = showing(kind.__init__, signature(CONSTRUCTORS[name]))  # type: ignore[method-assign]
+    kind.learn = showing(kind.learn, signature(learn_arguments(name)))  # type: ignore[method-assign]
     return kind
 
 
-def filled(form: Signature, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, with the defaults."""
-    bound = form.bind(*arguments, **named)
-    bound.apply_defaults()
-    return dict(bound.arguments)
+def showing(method: Callable[..., Any], form: Signature) -> Callable[..., Any]:
+    """A method that shows this signature."""
+
+    @wraps(method)
+    def call(self: Any, *positional: Any, **named: Any) -> Any:
+        return method(self, *positional, **named)
+
+    first = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    call.__signature__ = form.replace(parameters=[first, *form.parameters.values()])  # type: ignore[attr-defined]
+    return call
+
+
+class OnPolicyModel(SB3Model):
+    """PPO and its kin."""
+
+    on_policy = True
+    action_spaces = (
+        gym.spaces.Box,
+        gym.spaces.Discrete,
+        gym.spaces.MultiDiscrete,
+        gym.spaces.MultiBinary,
+    )
+
+    @property
+    def rollout_buffer(self) -> RolloutView | None:
+        return RolloutView(self.learner) if self.learner else None
+
+
+class ReplayModel(SB3Model):
+    """Algorithms with a replay memory."""
+
+    on_policy = False
+    action_spaces = (gym.spaces.Box,)
+    stores_scaled = True
+    draws_actions: ClassVar[bool] = False  # whether the policy is drawn from
+    save_replay_buffer = persistence.save_replay_buffer
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Takes over a saved replay memory. Episodes in it that had not ended go on nowhere."""
+        if not truncate_last_traj:
+            raise ConfigError(
+                "truncate_last_traj",
+                "= False is not possible: the environments are elsewhere now; leave it out.",
+            )
+        self.open_learner(Schedule(None, self.n_envs), restart=False)
+        load_replay(path, self.learner)
+
+    @property
+    def replay_buffer(self) -> ReplayView | None:
+        return ReplayView(self.learner) if self.learner else None
+
+
+class ExplorationRate:
+    """The share of random actions, as an attribute."""
+
+    action_spaces = (gym.spaces.Discrete,)
+    stores_scaled = False
+    num_timesteps: int
+    agent: Any
+    rate: tuple[int, float] | None = None  # set by the script, and at which step
+
+    @property
+    def exploration_rate(self) -> float:
+        """Before training 0."""
+        if self.rate is not None and self.rate[0] == self.num_timesteps:
+            return self.rate[1]
+        if not self.num_timesteps:
+            return 0.0
+        return float(self.agent.exploring(self.num_timesteps)["epsilon"])
+
+    @exploration_rate.setter
+    def exploration_rate(self, rate: float) -> None:
+        self.rate = self.num_timesteps, float(rate)
 
 
 @with_signatures
@@ -48,16 +111,17 @@ class MaskablePPO(OnPolicyModel):
     """PPO whose policy leaves out the actions that `action_masks()` of the environment forbids."""
 
     masking = True
+    use_masking = True
 
-    def learn(self, *, use_masking: bool = True, **arguments: Any) -> Any:
-        """As PPO's; without `use_masking` every action is allowed."""
+    def train(self, *, use_masking: bool, **arguments: Any) -> None:  # type: ignore[override]
+        """Without `use_masking` every action is allowed."""
         self.use_masking = use_masking
-        return super().learn(**arguments)
+        super().train(**arguments)
 
-    def open_learner(self, *arguments: Any) -> None:
-        if self.source and self.source.adapter:
-            self.source.adapter.use_masking = self.use_masking
-        super().open_learner(*arguments)
+    def open_learner(self, schedule: Schedule, restart: bool) -> None:
+        if self.source:
+            self.source.use_masking = self.use_masking
+        super().open_learner(schedule, restart)
 
     def predict(
         self,
@@ -77,23 +141,23 @@ class RecurrentPPO(OnPolicyModel):
 
 
 @with_signatures
-class DQN(QLearningModel):
+class DQN(ExplorationRate, ReplayModel):
     """Q-learning with a replay memory and a target network."""
 
 
 @with_signatures
-class QRDQN(QLearningModel):
+class QRDQN(ExplorationRate, ReplayModel):
     """Q-learning of quantiles of the return."""
 
 
 @with_signatures
-class SAC(ActorCriticModel):
+class SAC(ReplayModel):
     """Soft actor-critic."""
 
     draws_actions = True
 
-    def make_agent(self, *arguments: Any) -> None:
-        super().make_agent(*arguments)
+    def make_agent(self, total: int = 1_000_000) -> None:
+        super().make_agent(total)
         self.target_entropy = float(self.agent.target_entropy)
 
     @property
@@ -103,10 +167,10 @@ class SAC(ActorCriticModel):
 
 
 @with_signatures
-class TD3(ActorCriticModel):
+class TD3(ReplayModel):
     """Twin delayed deterministic policy gradient."""
 
 
 @with_signatures
-class DDPG(ActorCriticModel):
+class DDPG(ReplayModel):
     """Deep deterministic policy gradient."""

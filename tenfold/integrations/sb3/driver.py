@@ -66,11 +66,11 @@ class Driver:
     def advance(self) -> None:
         """Rounds to the next moment that somebody looks at."""
         learner, model = self.learner, self.model
-        if self.at_rollout and (self.on_policy or self.schedule.rollouts):
-            if self.callback is not None:
-                self.callback.on_rollout_start()
+        watched = self.on_policy or self.schedule.rollouts
+        if self.callback is not None and watched and self.at_rollout:
+            self.callback.on_rollout_start()
         left, calls = self.end - learner.step, self.schedule.calls(model.num_timesteps)
-        if self.schedule.rollouts or self.on_policy:
+        if watched:
             left = min(left, self.unit - (learner.step - self.start) % self.unit)
         if self.schedule.attached:
             self.play(left)

@@ -29,8 +29,9 @@ class GymLanes(ScalarEnvironments):
 
     exact_resume = False
 
-    def __init__(self, vec: Any, name: str, seed: int, policy: bool, masking: bool) -> None:
-        self.vec, self.masking, self.use_masking = without_transpose(vec), masking, True
+    def __init__(self, source: "ScriptEnv", seed: int, policy: bool) -> None:
+        vec, name = source.stepped, source.name
+        self.source, self.vec = source, without_transpose(vec)
         self.envs = list(single_envs(vec) or ())
         self.raw_obs: list[Any] = [None] * len(self.envs)
         self.prepare(name, len(self.envs), seed, policy, 0)
@@ -46,11 +47,11 @@ class GymLanes(ScalarEnvironments):
         super().write(obs, i, last)
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
-        if self.masking:
+        if self.source.masking:
             super().read_mask(i, obs, info)
 
     def mask_given(self, reader: MaskReader, i: int, obs: Any, info: dict[str, Any]) -> Any:
-        if not self.use_masking:
+        if not self.source.use_masking:
             return np.ones(reader.form.options, np.bool_)
         mask = np.ravel(self.envs[i].get_wrapper_attr("action_masks")())
         return super().mask_given(reader, i, {MASK: mask}, {MASK: mask})
@@ -64,12 +65,13 @@ class VecEnvLanes(Environments):
 
     exact_resume = False
 
-    def __init__(self, vec: Any, name: str, seed: int, policy: bool, masking: bool) -> None:
-        self.vec, self.masking, self.use_masking = vec, masking, True
+    def __init__(self, source: "ScriptEnv", seed: int, policy: bool) -> None:
+        self.source, self.vec = source, (vec := source.stepped)
+        name = source.name
         actions = policy_actions(vec.action_space, name)
         self.mask_form = MaskReader(vec.observation_space, actions).form
         super().__init__(name, vec.num_envs, seed, vec.observation_space, vec.action_space)
-        if masking:
+        if source.masking:
             self.masked = True
             self.make_masks(self.mask_form.options)
         self.begin_all()
@@ -90,7 +92,7 @@ class VecEnvLanes(Environments):
         if self.fallible and not np.isfinite(self.obs).all():
             finite = np.isfinite(self.obs.reshape(self.num_envs, -1)).all(1)
             raise self.not_finite(int(np.argmin(finite)))
-        if self.mask is not None and self.use_masking:
+        if self.mask is not None and self.source.use_masking:
             self.mask[:] = [np.ravel(mask) for mask in self.vec.env_method("action_masks")]
 
     def step(self, actions: np.ndarray) -> None:
@@ -143,7 +145,7 @@ class ScriptEnv:
     numbers = count()
 
     def __init__(self, env: Any, verbose: int = 0, masking: bool = False) -> None:
-        self.masking = masking
+        self.masking, self.use_masking = masking, True
         self.compiled = compiled_twin(env) if isinstance(env, str) and not masking else ""
         self.vec = as_vec_env(env, verbose)
         if masking and not all_have(self.vec, "action_masks"):
@@ -161,7 +163,7 @@ class ScriptEnv:
         """The adapter; made once, since it resets them."""
         if self.adapter is None:
             kind = GymLanes if single_envs(self.stepped) is not None else VecEnvLanes
-            self.adapter = kind(self.stepped, self.name, seed, policy, self.masking)
+            self.adapter = kind(self, seed, policy)
         return self.adapter
 
 
@@ -228,7 +230,7 @@ def as_vec_env(env: Any, verbose: int = 0) -> Any:
     return transpose(env) if transpose and shows_images(env) else env
 
 
-def single_list(env: Any) -> list[gym.Env[Any, Any]]:
+def single_list(env: Any) -> list[Any]:
     """Single environments of whatever a script may give."""
     if isinstance(env, str):
         return [made_by_id(env)]

@@ -1,37 +1,30 @@
 """Models with Stable-Baselines3's interface: a learner of tenfold's behind its constructor, `learn`
 and attributes. Nothing is written to disk unless the script asks for it."""
 
-import time
-from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from inspect import Signature
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
 
-from tenfold.config.schedules import value_at
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError
+from tenfold.config.schedules import value_at
 from tenfold.core.layout import observation_layout
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.registry import algorithm
 from tenfold.core.system import set_threads
-from tenfold.integrations.sb3 import persistence
-from tenfold.integrations.sb3.buffers import ReplayView, RolloutView
-from tenfold.integrations.sb3.callbacks import Schedule, as_callback
+from tenfold.integrations.sb3 import learning, persistence
 from tenfold.integrations.sb3.converted import FailedAssertion
-from tenfold.integrations.sb3.driver import Driver
 from tenfold.integrations.sb3.environments import ScriptEnv
-from tenfold.integrations.sb3.learners import begin_anew, moved_state, open_model_learner
-from tenfold.integrations.sb3.logger import logger_for
 from tenfold.integrations.sb3.normalization import normalization_of
 from tenfold.integrations.sb3.prediction import Predictor
-from tenfold.integrations.sb3.saving import load_replay
 from tenfold.integrations.sb3.settings import device, settings_of
+from tenfold.integrations.sb3.signatures import CONSTRUCTORS, learn_arguments, signature
 from tenfold.integrations.sb3.training_log import record_table, record_training
 from tenfold.integrations.sb3.vec_env import sb3
 
@@ -56,7 +49,8 @@ class SB3Model:
     set_parameters = persistence.set_parameters
     policy = property(persistence.policy_of, persistence.put_policy)
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        arguments = filled(signature(CONSTRUCTORS[self.class_name]), positional, named)
         self.argument_names = tuple(name for name in arguments if name not in ("policy", "env"))
         for name in self.argument_names:
             setattr(self, name, arguments[name])
@@ -65,7 +59,7 @@ class SB3Model:
         self.policy_kwargs = arguments["policy_kwargs"] or {}
         self.run_seed = arguments["seed"]
         if self.run_seed is None:  # of the script's own generator, which it may have seeded
-            self.run_seed = int(np.random.randint(LONGEST_SEED))
+            self.run_seed = int(np.random.randint(LONGEST_SEED))  # noqa: NPY002
         self.num_timesteps = self._total_timesteps = self._num_timesteps_at_start = 0
         self._episode_num, self._custom_logger, self.start_time = 0, False, 0.0
         self._current_progress_remaining = 1.0
@@ -149,6 +143,8 @@ class SB3Model:
         """Makes the networks; environments are left as they are."""
         self.set_random_seed(self.seed)
         self.make_agent()
+        for sentence in self.settings(1).differences if self.verbose else ():
+            print(f"Not the same: {sentence}")
 
     def make_agent(self, total: int = 1_000_000) -> None:
         """The agent, from the spaces alone."""
@@ -163,70 +159,14 @@ class SB3Model:
 
     # learning
 
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: Any = None,
-        log_interval: int | None = 1,
-        tb_log_name: str = "run",
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Self:
+    train = learning.train  # `learn` with all its arguments
+    open_learner = learning.open_learner
+
+    def learn(self, *positional: Any, **named: Any) -> Self:
         """Trains for `total_timesteps` environment steps or a little more: whole rollouts are
         learned from."""
-        if self.env is None:
-            raise ConfigError("env", "is missing: call set_env(env), or load(path, env=env).")
-        if self.agent is None:
-            self._setup_model()
-        persistence.require_read(self)
-        callback = with_progress(as_callback(callback), progress_bar)
-        self.start_time = time.time_ns()
-        if reset_num_timesteps or self.ep_info_buffer is None:
-            self.ep_info_buffer = deque(maxlen=getattr(self, "stats_window_size", 100))
-            self.ep_success_buffer = deque(maxlen=self.ep_info_buffer.maxlen)
-        if reset_num_timesteps:
-            self.num_timesteps = self._episode_num = 0
-        self._num_timesteps_at_start = self.num_timesteps
-        self._total_timesteps = self.num_timesteps + int(total_timesteps)
-        self.open_learner(Schedule(callback, self.n_envs), reset_num_timesteps)
-        if not self._custom_logger:
-            self._logger = logger_for(
-                self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps
-            )
-        if callback is not None:
-            callback.init_callback(self)
-        names = {"total_timesteps": self._total_timesteps, "callback": callback}
-        names |= {"log_interval": log_interval, "tb_log_name": tb_log_name}
-        names |= {"reset_num_timesteps": reset_num_timesteps, "progress_bar": progress_bar}
-        Driver(self, callback, log_interval, names).run()
-        self.sync()
+        self.train(**filled(signature(learn_arguments(self.class_name)), positional, named))
         return self
-
-    def open_learner(self, schedule: Schedule, restart: bool) -> None:
-        """The learner for this training: the one that is there, unless settings or environments are
-        others now; then one with its state."""
-        assert self.source is not None
-        before, name = self.learner, self.source.name
-        if before is not None and before.run.env == self.source.compiled:
-            name = before.run.env
-        elif before is None and self.source.compiled and not schedule.attached:
-            name = self.source.compiled
-        run = self.make_run(name, max(self._total_timesteps, 1))
-        if self.linked:
-            self.linked.sync()
-        compiled = before is not None and before.run.env == self.source.compiled
-        begun = compiled or self.source.adapter is not None
-        if before is None or replace(before.run, steps=run.steps) != run:
-            state = moved_state(before or self.agent)
-            self.resources.close()
-            self.resources = ExitStack()
-            self.learner = self.resources.enter_context(open_model_learner(run, state))
-            self.use_agent(self.learner.agent)
-            if self.normalization and not begun:
-                self.normalization.give(self.learner)
-        if begun and (restart or self._last_obs is None):
-            begin_anew(self.learner)
-        self.learner.step = self.num_timesteps
 
     def use_agent(self, agent: Any) -> None:
         """The learner's agent instead of the one before it, whose numbers it has."""
@@ -272,7 +212,7 @@ class SB3Model:
         import random
 
         random.seed(seed)
-        np.random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002  which scripts draw from
         torch.manual_seed(seed)
         self.action_space.seed(seed)
         if self.env is not None:
@@ -335,83 +275,14 @@ class SB3Model:
         return self.predictor(observation, state, episode_start, deterministic)
 
 
-class OnPolicyModel(SB3Model):
-    """PPO and its kin."""
-
-    on_policy = True
-    action_spaces = (
-        gym.spaces.Box,
-        gym.spaces.Discrete,
-        gym.spaces.MultiDiscrete,
-        gym.spaces.MultiBinary,
-    )
-
-    @property
-    def rollout_buffer(self) -> RolloutView:
-        return RolloutView(self.learner)
-
-
-class ReplayModel(SB3Model):
-    """Algorithms with a replay memory."""
-
-    on_policy = False
-    save_replay_buffer = persistence.save_replay_buffer
-
-    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
-        """Takes over a saved replay memory. Episodes in it that had not ended go on nowhere."""
-        if not truncate_last_traj:
-            raise ConfigError(
-                "truncate_last_traj",
-                "= False is not possible: the environments are elsewhere now; leave it out.",
-            )
-        self.open_learner(Schedule(None, self.n_envs), restart=False)
-        load_replay(path, self.learner)
-
-    @property
-    def replay_buffer(self) -> ReplayView | None:
-        return ReplayView(self.learner) if self.learner else None
-
-
-class ActorCriticModel(ReplayModel):
-    """SAC, TD3 and DDPG."""
-
-    action_spaces = (gym.spaces.Box,)
-    stores_scaled = True
-    draws_actions: ClassVar[bool] = False  # whether the policy is drawn from
-
-
-class QLearningModel(ReplayModel):
-    """DQN and QRDQN."""
-
-    action_spaces = (gym.spaces.Discrete,)
-    rate: tuple[int, float] | None = None  # set by the script, and at which step
-
-    @property
-    def exploration_rate(self) -> float:
-        """The share of random actions; before training none."""
-        if self.rate is not None and self.rate[0] == self.num_timesteps:
-            return self.rate[1]
-        if not self.num_timesteps:
-            return 0.0
-        return float(self.agent.exploring(self.num_timesteps)["epsilon"])
-
-    @exploration_rate.setter
-    def exploration_rate(self, rate: float) -> None:
-        self.rate = self.num_timesteps, float(rate)
+def filled(
+    form: Signature, positional: tuple[Any, ...], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by name, with the defaults."""
+    bound = form.bind(*positional, **named)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 def constant(value: float, progress_remaining: float) -> float:
     return value
-
-
-def with_progress(callback: Any, progress_bar: bool) -> Any:
-    """The callback with a progress bar beside it, where one is asked for."""
-    if not progress_bar:
-        return callback
-    bar = sb3("common.callbacks", "ProgressBarCallback")
-    if bar is None:
-        raise ConfigError(
-            "progress_bar",
-            "= True is Stable-Baselines3's callback, which is not installed: leave it out.",
-        )
-    return as_callback([one for one in (callback, bar()) if one is not None])

@@ -16,9 +16,8 @@ PRIOR = 1e-4  # what their statistics count before they have seen anything
 
 def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormalization | None":
     """Of a vector environment whose normalisation is taken over."""
-    kind, unwrap = (
-        sb3("common.vec_env", name) for name in ("VecNormalize", "unwrap_vec_normalize")
-    )
+    kind = sb3("common.vec_env", "VecNormalize")
+    unwrap = sb3("common.vec_env", "unwrap_vec_normalize")
     inner = unwrap(vec) if unwrap else None
     if inner is None:
         return None
@@ -30,9 +29,9 @@ def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormaliza
         return None  # numbers that stay, or are learned from at once, are as good as stored ones
     raise ConfigError(
         "env",
-        "= VecNormalize with statistics that are learned must be the outermost wrapper, of vectors, "
-        f"with the model's gamma, clip_obs = {CLIP:g} and epsilon = {EPSILON:g}: a replay memory "
-        "is normalised anew whenever it is drawn from.",
+        "= VecNormalize with statistics that are learned must be the outermost wrapper, of "
+        f"vectors, with the model's gamma, clip_obs = {CLIP:g} and epsilon = {EPSILON:g}: a "
+        "replay memory is normalised anew whenever it is drawn from.",
     )
 
 

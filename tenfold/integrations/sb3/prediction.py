@@ -36,9 +36,8 @@ class Predictor:
         deterministic: bool = False,
         mask: Any = None,
     ) -> tuple[np.ndarray, Any]:
-        if isinstance(observation, tuple) and len(observation) == 2:
-            if isinstance(observation[1], dict):
-                raise ValueError(TUPLE)
+        if isinstance(observation, tuple) and isinstance(observation[-1], dict):
+            raise ValueError(TUPLE)
         layout = self.agent.input_layout
         try:
             rows, single = layout.rows_of(channels_last(layout, observation))

@@ -17,8 +17,8 @@ class StepLocals(dict[str, Any]):
         self.normalization, inner = model.normalization, model.env.unwrapped
         self.inner = inner if hasattr(inner, "buf_rews") else None
         self.lazy = {
-            "actions": self.raw_actions,
-            "buffer_actions": self.raw_actions,
+            "actions": self.actions,
+            "buffer_actions": self.buffer_actions,
             "values": lambda: self.rollout_row("value"),
             "log_probs": lambda: self.rollout_row("log_p"),
             "obs_tensor": lambda: model.policy.obs_to_tensor(model._last_obs)[0],
@@ -68,16 +68,22 @@ class StepLocals(dict[str, Any]):
                 info["terminal_observation"] = envs.final_obs[i].copy()
         return infos
 
-    def raw_actions(self) -> Any:
-        """The policy's actions, before they were clipped to the bounds."""
+    def actions(self) -> Any:
+        """The policy's actions; PPO's before they were clipped to the bounds."""
         rollout = getattr(self.learner, "rollout", None)
         if rollout is None:
-            actions = self.learner.engine.action if self.model.stores_scaled else None
-            return self["clipped_actions"] if actions is None else actions.copy()
+            return self["clipped_actions"].reshape(-1, *self.model.action_space.shape)
         if rollout.real.shape[-1]:
             return self.rollout_row("real")
         shape = self.model.action_space.shape
         return self.rollout_row("chosen").reshape(-1, *shape)
+
+    def buffer_actions(self) -> Any:
+        """Actions as the replay memory has them: real ones in [-1, 1]."""
+        if not self.model.stores_scaled:
+            return self.actions()
+        holder = self.learner.engine if hasattr(self.learner.engine, "action") else self.learner
+        return holder.action.copy()
 
     def rollout_row(self, name: str) -> Any:
         """A column of the row that is being filled, as a tensor where their loop has one."""

@@ -81,7 +81,7 @@ class VectorEnv:
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Sets the seeds of the next reset: environment i gets seed + i."""
-        first = int(np.random.randint(2**31)) if seed is None else seed
+        first = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         self._seeds = [first + i for i in range(self.num_envs)]
         return self._seeds
 
