@@ -339,7 +339,17 @@ def test_a_domain_adds_commands_and_flags(
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
     ]
     others = ["export", "pack", "check", "profile", "list"]
-    assert shown == ["train", "resume", "sweep", "eval", "greet", "report", "watch", *others]
+    assert shown == [
+        "train",
+        "resume",
+        "sweep",
+        "eval",
+        "greet",
+        "import",
+        "report",
+        "watch",
+        *others,
+    ]
     with pytest.raises(SystemExit):
         main(["eval", "--help"])
     flags = capsys.readouterr().out

@@ -46,12 +46,12 @@ def import_model(
     target = destination(out, Path(model).stem, overwrite)
     require_place(target, overwrite)
     run, notes = run_of(saved, env, settings or {})
-    made = make_env(run.env)
+    one_env = make_env(run.env)
     try:
-        saved.require_spaces(made.observation_space, made.action_space)
-        require_sizes(saved, made.observation_space, made.action_space)
+        saved.require_spaces(one_env.observation_space, one_env.action_space)
+        require_sizes(saved, one_env.observation_space, one_env.action_space)
     finally:
-        made.close()
+        one_env.close()
     check_resources(run)
     step = saved.step
     with open_learner(run, quiet=True) as learner:

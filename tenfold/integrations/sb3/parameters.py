@@ -170,7 +170,7 @@ class NamedParameters:
         entries = self.optimizers[name]
         if not (isinstance(state, Mapping) and isinstance(state.get("state"), Mapping)):
             raise ParameterMismatch(f"{name} is no optimiser's state dict: it has no state.")
-        kept = {}
+        by_index = {}
         for index, entry in enumerate(entries):
             moments = state["state"].get(index)
             if moments is None:
@@ -184,8 +184,8 @@ class NamedParameters:
             for moment in MOMENTS:
                 check_shape(f"{moment} of {entry.name}", moments[moment], shape)
             check_shape(f"step of {entry.name}", torch.as_tensor(moments["step"]), torch.Size())
-            kept[index] = moments
-        return kept
+            by_index[index] = moments
+        return by_index
 
     def write_moments(self, entries: list[ParameterEntry], state: dict[int, StateDict]) -> None:
         for index, entry in enumerate(entries):

@@ -210,10 +210,10 @@ def policy_of(model: Any) -> Any:
     """Stable-Baselines3's own policy, on the weights that are trained here."""
     if model.linked is None:
         spaces = model.observation_space, model.action_space
-        made = make_policy(
+        new_policy = make_policy(
             model.class_name, model.policy_name, spaces, model.current_lr(), policy_kwargs_of(model)
         )
-        model.linked = LinkedPolicy(model.agent, made)
+        model.linked = LinkedPolicy(model.agent, new_policy)
     model.linked.sync()
     return model.linked.policy if model.linked.compiled is None else model.linked.compiled
 

@@ -73,10 +73,10 @@ def numbers(printed: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def whole_number_of(printed: Any, usual: int = 0) -> int:
-    words = WHOLE.findall(str(usual if printed is None else printed))
-    if len(words) != 1:
+    digits = WHOLE.findall(str(usual if printed is None else printed))
+    if len(digits) != 1:
         raise ValueError(f"{printed!a:.40} is no whole number")
-    return int(words[0])
+    return int(digits[0])
 
 
 def box(table: dict[str, Any]) -> spaces.Box:

@@ -29,7 +29,7 @@ def give_model(saved: SavedModel, agent: Any) -> None:
         agent.count[1] = int(saved.counters.get("_n_updates", 0))
 
 
-def place_for(target: Any) -> Any:
+def zip_path(target: Any) -> Any:
     """The path with `.zip` where it has no suffix, its folder made; an open file as it is."""
     if not isinstance(target, str | Path):
         return target
@@ -51,20 +51,22 @@ def save_model(
     """Writes the file of a model. `attributes` are its constructor's arguments, the spaces and
     counters; `exclude` leaves some of them out, but for those of `include`."""
     left_out = set(exclude) - set(include)
-    kept = {name: value for name, value in attributes.items() if name not in left_out}
+    saved_attributes = {name: value for name, value in attributes.items() if name not in left_out}
     named = NamedParameters(agent)
-    lr = kept.get("learning_rate")
+    lr = saved_attributes.get("learning_rate")
     parameters = named.all(lr if isinstance(lr, float) else None)
-    place = place_for(target)
+    path = zip_path(target)
     if find_spec("stable_baselines3") is None:
-        write_ours(place, class_name, plain_attributes(kept), parameters, named.variables())
+        write_ours(
+            path, class_name, plain_attributes(saved_attributes), parameters, named.variables()
+        )
         return
     from stable_baselines3.common.save_util import (  # pyright: ignore[reportMissingImports]
         save_to_zip_file,
     )
 
-    kept["policy_class"] = policy_class(class_name, policy)
-    save_to_zip_file(place, kept, parameters, named.variables())
+    saved_attributes["policy_class"] = policy_class(class_name, policy)
+    save_to_zip_file(path, saved_attributes, parameters, named.variables())
 
 
 def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def described_space(space: gym.Space[Any]) -> dict[str, Any]:
 # replay memory
 
 
-def replay_place(target: Any, suffix: str = ".pkl") -> Path:
+def replay_path(target: Any, suffix: str = ".pkl") -> Path:
     """The path of a memory's file, with the suffix that Stable-Baselines3 adds."""
     if not isinstance(target, str | Path):
         raise UserError("A replay memory is saved into a file: give its path.")
@@ -115,7 +117,7 @@ def replay_place(target: Any, suffix: str = ".pkl") -> Path:
 
 def save_replay(target: Any, learner: Any) -> None:
     """Writes a learner's replay memory as tensors; nothing in it is pickled."""
-    path, replay = replay_place(target), require_replay(learner)
+    path, replay = replay_path(target), require_replay(learner)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {f"state.{name}": array for name, array in replay.state().items()}
     rows = {f"rows.{name}": array for name, array in replay.written(0 * replay.head).items()}
@@ -125,7 +127,7 @@ def save_replay(target: Any, learner: Any) -> None:
 def load_replay(source: Any, learner: Any) -> None:
     """Puts a saved replay memory into a learner of the same spaces, capacity and environments.
     Episodes that were running go on nowhere."""
-    path, replay = replay_place(source), require_replay(learner)
+    path, replay = replay_path(source), require_replay(learner)
     if not path.is_file():
         raise MissingFile(f"{path} does not exist: give the path of a saved replay memory.")
     arrays = arrays_of(path)
@@ -159,13 +161,13 @@ def require_alike(path: Path, replay: Any, rows: Arrays, state: Arrays) -> None:
                 f"{path} holds a replay memory of another size: buffer_size and the number of "
                 "environments must be those that it was saved with."
             )
-    place = rows.get("place", np.zeros(0, np.int64))
+    row_indices = rows.get("place", np.zeros(0, np.int64))
     for name in replay.stored:
-        own = getattr(replay, name)
-        fits = name in rows and rows[name].shape == (len(place), *own.shape[1:])
-        if not fits or rows[name].dtype != own.dtype:
+        stored = getattr(replay, name)
+        fits = name in rows and rows[name].shape == (len(row_indices), *stored.shape[1:])
+        if not fits or rows[name].dtype != stored.dtype:
             raise CheckpointError(f"{path} holds {name} of other spaces than this model's.")
-    if len(place) and not 0 <= place.min() <= place.max() < len(replay.obs):
+    if len(row_indices) and not 0 <= row_indices.min() <= row_indices.max() < len(replay.obs):
         raise CheckpointError(f"{path} is damaged: it holds rows that there are not.")
 
 
