@@ -51,26 +51,26 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument(
             "batch_size",
             "64",
-            "agent.minibatches",
-            "theirs is a size, ours a number: `n_steps` · `n_envs` / `batch_size`, whose parts are "
-            "as equal as can be; `none` makes parts of 64",
+            "agent.minibatch_size",
+            "`none` makes equal parts of 64",
             alike=True,
         ),
         Argument("n_epochs", "10", "agent.epochs"),
         Argument("gamma", "0.99", "agent.gamma"),
         Argument("gae_lambda", "0.95", "agent.lam"),
-        Argument("clip_range", "0.2", "agent.clip", "a number, no schedule"),
+        Argument("clip_range", "0.2", "agent.clip"),
         Argument(
             "clip_range_vf",
             "none",
             "agent.value_clip",
-            "theirs is the loss of the clipped value, ours the larger of both losses",
+            "theirs with `--agent.value-clip-kind clipped`, the loss of the clipped value alone",
         ),
         Argument(
             "normalize_advantage",
             "true",
             "agent.normalize_advantage",
-            "theirs by mean and deviation (N − 1) of each minibatch, ours of the whole rollout (N)",
+            "theirs is `minibatch`, by mean and deviation (N − 1) of each; `true` is over the "
+            "rollout",
         ),
         Argument("ent_coef", "0", "agent.entropy"),
         Argument(
@@ -86,11 +86,11 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "target_kl",
             "none",
             "agent.target_kl",
-            "theirs stops before a minibatch's step where its mean exceeds 1.5 · `target_kl`; ours "
-            "after an epoch whose mean (in closed form) exceeds `target_kl`",
+            "theirs with `--agent.kl-stop minibatch`, before a step where its mean exceeds 1.5 · "
+            "`target_kl`",
         ),
         Argument(
-            "policy_kwargs: net_arch", "64,64", "agent.net.hidden", "the same layers for both"
+            "policy_kwargs: net_arch", "64,64", "agent.net.hidden", "`vf` is `net.value_hidden`"
         ),
         Argument("policy_kwargs: activation_fn", "tanh", "agent.net.activation"),
         Argument(
@@ -140,7 +140,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         ),
         Argument("action_noise", "none", "", "not here: the policy draws its actions"),
         Argument(
-            "policy_kwargs: net_arch", "256,256", "agent.net.hidden", "the same layers for both"
+            "policy_kwargs: net_arch", "256,256", "agent.net.hidden", "`qf` is `net.value_hidden`"
         ),
         Argument("policy_kwargs: activation_fn", "relu", "agent.net.activation"),
         Argument("use_sde", "false", "", "not here"),
@@ -160,7 +160,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument("target_policy_noise", "0.2", "agent.smoothing"),
         Argument("target_noise_clip", "0.5", "agent.smoothing_clip"),
         Argument(
-            "policy_kwargs: net_arch", "400,300", "agent.net.hidden", "the same layers for both"
+            "policy_kwargs: net_arch", "400,300", "agent.net.hidden", "`qf` is `net.value_hidden`"
         ),
         Argument("policy_kwargs: activation_fn", "relu", "agent.net.activation"),
     ),

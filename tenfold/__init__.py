@@ -42,16 +42,17 @@ if TYPE_CHECKING:
     from tenfold.algorithms.sac_td3_settings import TD3 as TD3
     from tenfold.config.agent_config import AgentConfig as AgentConfig
     from tenfold.config.files import named as named
-    from tenfold.config.options import GRU as GRU
-    from tenfold.config.options import LSTM as LSTM
-    from tenfold.config.options import ActorCriticNet as ActorCriticNet
-    from tenfold.config.options import Custom as Custom
-    from tenfold.config.options import Exponential as Exponential
-    from tenfold.config.options import Linear as Linear
-    from tenfold.config.options import Net as Net
-    from tenfold.config.options import PolicyNet as PolicyNet
-    from tenfold.config.options import Schedule as Schedule
+    from tenfold.config.networks import GRU as GRU
+    from tenfold.config.networks import LSTM as LSTM
+    from tenfold.config.networks import ActorCriticNet as ActorCriticNet
+    from tenfold.config.networks import Net as Net
+    from tenfold.config.networks import PolicyNet as PolicyNet
     from tenfold.config.run import Run as Run
+    from tenfold.config.schedules import Custom as Custom
+    from tenfold.config.schedules import Exponential as Exponential
+    from tenfold.config.schedules import Linear as Linear
+    from tenfold.config.schedules import Schedule as Schedule
+    from tenfold.config.schedules import Table as Table
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
     from tenfold.core.protocols import Callback as Callback
@@ -85,8 +86,9 @@ PUBLIC = {
     "algorithms.sac_td3_settings": "SAC TD3",
     "config.agent_config": "AgentConfig",
     "config.files": "named",
-    "config.options": "ActorCriticNet Custom Exponential GRU LSTM Linear Net PolicyNet Schedule",
+    "config.networks": "ActorCriticNet GRU LSTM Net PolicyNet",
     "config.run": "Run",
+    "config.schedules": "Custom Exponential Linear Schedule Table",
     "core.graph_spaces": "BoundedGraph Gated",
     "envs": "register_domain",
     "envs.functions": "Functions register_task",

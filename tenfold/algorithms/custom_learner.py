@@ -13,7 +13,7 @@ from tenfold.actors.actor import SimpleActing
 from tenfold.algorithms.agent import FlatAgent, refuse_state
 from tenfold.algorithms.custom import Algorithm, Draw, Rollout
 from tenfold.algorithms.on_policy import OnPolicyLearner
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.protocols import EnvSpec, Policy, State
 from tenfold.core.random import Purpose, draw_bits, key
@@ -51,7 +51,8 @@ class Networks(FlatModule):
             elif isinstance(value, torch.optim.Optimizer):
                 raise UserError(
                     f"{kind}.build made an optimiser, {name}, which no checkpoint would know of: "
-                    "self.step(loss) is one, with the settings lr, clip_norm and adam_eps."
+                    "self.step(loss) is one, with the settings lr, clip_norm, adam_eps and "
+                    "weight_decay."
                 )
             elif any(isinstance(one, nn.Module) for one in contained(value)):
                 raise UserError(

@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 
 from tenfold.algorithms.agent import Tensors
-from tenfold.algorithms.kernels.ppo import (
-    COLUMNS,
-    COUNTS,
-    FINISH,
-    FIRST,
-    LAST,
-    ppo_round,
-    ppo_rounds,
-)
-from tenfold.algorithms.kernels.ppo_recurrent import (
-    memory_columns,
-    recurrent_round,
-    recurrent_rounds,
-)
+from tenfold.algorithms.kernels.ppo import FINISH, ppo_round, ppo_rounds
+from tenfold.algorithms.kernels.ppo_examples import EXAMPLES_OF_NETWORKS
+from tenfold.algorithms.kernels.ppo_minibatches import COLUMNS, COUNTS, FIRST, LAST, STOPPED
+from tenfold.algorithms.kernels.ppo_recurrent import recurrent_round, recurrent_rounds
+from tenfold.algorithms.kernels.recurrent_tower import memory_columns
 from tenfold.algorithms.ppo import PPO_GRAD, PPO_ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
@@ -32,7 +23,7 @@ from tenfold.core.protocols import RoundDriver
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
-from tenfold.core.tables import Table, compiled_for
+from tenfold.core.tables import KernelTable, compiled_for
 from tenfold.core.work import NO_TEAM
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.compiled import Compiled
@@ -58,6 +49,8 @@ from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
 from tenfold.memory.rollout import RolloutBuffer
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.mlp import layer_total, output_total
 from tenfold.ops.split_mlp import scratch_size
 
 DRAWS = Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE
@@ -69,7 +62,7 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
     policy, value = np.array(online.policy.sizes), np.array(online.value.sizes)
     reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
     num_envs, features = rollout.log_p.shape[1], int(policy[0])
-    outputs = int(max(policy[1:].sum(), value[1:].sum()))
+    room = [layer_total(s, ACTIVATIONS[agent.config.net.activation]) for s in (policy, value)]
     # the passes of a network with memory are those of its steps
     team = NO_TEAM.copy() if agent.hidden_size else team_for_updates(batch, policy, value)
     return {
@@ -77,27 +70,30 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
         "block": agent.block.numpy(),
         "updates_made": agent.count,
         "epoch_kl": np.zeros(1),
+        "sums_before": np.zeros(len(PlainPPO.names) + 1),
         "keys": keys_of(agent, *DRAWS),
         "sizes": sizes,
         "policy_sizes": policy,
         "value_sizes": value,
         # of a minibatch
         "inputs": zeros(features * batch),
-        "hidden": zeros(outputs * batch),
-        "delta": zeros(outputs * batch),
+        "hidden": zeros(max(room) * batch),
+        "delta": zeros(max(room) * batch),
         "columns": zeros(COLUMNS + reals, batch),
         "chosen": np.zeros((batch, sizes.size), np.int64),
         "mask": np.zeros((batch, rollout.mask.shape[-1]), np.bool_),
         "scratch_t": zeros(max(scratch_size(policy, batch), scratch_size(value, batch))),
         # of acting
         "e_inputs": zeros(features, num_envs),
-        "e_hidden": zeros(outputs * num_envs),
+        "e_hidden": zeros(max(map(output_total, (policy, value))) * num_envs),
         "e_output": zeros(agent.actions.options + reals, num_envs),
         "e_rows": zeros(num_envs, features),
         **norm_arrays(agent),
         **pack_params(
             agent,
-            minibatches=rollout.minibatches,
+            normalize_rollout=rollout.normalize,
+            normalize_minibatch=agent.config.normalize_advantage == "minibatch",
+            value_clipped_alone=agent.config.value_clip_kind == "clipped",
             refuses_empty=agent.config.on_empty == "raise",
         ),
     }
@@ -131,7 +127,7 @@ class FusedPPO(PlainPPO):
         batch = int(max(np.diff(self.bounds)))  # sequences
         self.counter = np.zeros(COUNTS + len(SPENT), np.int64)
         self.spent = self.counter[-len(SPENT) :]
-        self.table = Table(
+        self.table = KernelTable(
             {"counter": self.counter, "sums": self.sums},
             rollout.columns(),
             step_arrays(envs),
@@ -190,9 +186,7 @@ class FusedPPO(PlainPPO):
         self.counter[:2], self.counter[DUE] = (step, 0), 1
         self.counter[FIRST], self.counter[LAST] = first, last
         self.call(UPDATE, *self.arguments)
-        within = last % self.rollout.minibatches > 0
-        target_kl = self.agent.config.target_kl or np.inf
-        return within or bool(self.table.arrays["epoch_kl"][0] <= target_kl)
+        return bool(self.counter[LAST] != STOPPED)
 
     run_rounds = run_rounds
 
@@ -222,7 +216,7 @@ class FusedPPO(PlainPPO):
         return self.many_rounds(most, *bounds, *envs.kernel_arguments, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
-        self.table.arrays["lr"][:] = as_numbers(lr)
+        self.table.replace("lr", np.array(as_numbers(lr), np.float64))
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)
@@ -238,7 +232,7 @@ class CompiledPPO(Compiled, PlainPPO):
     def examples(self) -> Iterator[Tensors]:
         """A minibatch of zeros of each size; there may be two."""
         self.rollout.weight[:] = 1
-        sizes = {self.bounds[p + 1] - self.bounds[p]: p for p in range(self.rollout.minibatches)}
+        sizes = {size: part for part, size in enumerate(np.diff(self.bounds).tolist())}
         for part in sorted(sizes.values()):
             yield self.minibatch(part)
         self.rollout.weight[:] = 0
@@ -250,7 +244,7 @@ class CompiledPPO(Compiled, PlainPPO):
 def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Environments, settings and a seed: every option, masked heads, continuous actions,
     minibatches of unequal size."""
-    base = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
+    base = {"horizon": 13, "epochs": 2, "net": {"hidden": [9, 6]}}
     for env, options in (
         ("tenfold/CartPole-v1", {}),
         ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.05}),
@@ -260,18 +254,44 @@ def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
             "tenfold/CartPole-v1",
             {"net": {"hidden": [7, 1, 5], "activation": "elu"}, "minibatches": 26},
         ),
+        (
+            "tenfold/CartPole-v1",
+            {"minibatch_size": 5, "normalize_advantage": "minibatch", "lr": "table(0:1e-3, 200:0)"},
+        ),
+        (
+            "tenfold/CartPole-v1",
+            {
+                "clip": "linear(0.3, 0, 50, 80)",
+                "value_clip": "table(0:0.5, 90:0.2, 110:0.01)",
+                "value_clip_kind": "clipped",
+            },
+        ),
+        (
+            "tenfold/Pendulum-v1",
+            {"minibatch_size": 9, "lr": 0.01, "target_kl": 1e-4, "kl_stop": "minibatch"},
+        ),
         ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
         ("tenfold/Pendulum-v1", {"squash": True}),
         ("tenfold/Assign-v0", {"entropy": 0.01}),
         ("tenfold/CartPole-v1", {"net": {"hidden": [7], "memory": "lstm(9)"}}),
         ("tenfold/CartPole-v1", {"net": {"hidden": [], "memory": "gru(6)"}, "minibatches": 1}),
         (
+            "tenfold/CartPole-v1",
+            {
+                "net": {"hidden": [7], "memory": "gru(5)"},
+                "minibatch_size": 7,
+                "normalize_advantage": "minibatch",
+            },
+        ),
+        (
             "tenfold/Pendulum-v1",
             {"net": {"hidden": [8, 5], "memory": "gru(4)", "activation": "relu"}, "std": 0.5},
         ),
         ("tenfold/Assign-v0", {"net": {"hidden": [5], "memory": "lstm(4)"}, "entropy": 0.01}),
+        *EXAMPLES_OF_NETWORKS,
     ):
-        yield env, base | options, int(rng.integers(99))
+        count = {} if "minibatch_size" in options else {"minibatches": 3}
+        yield env, base | count | options, int(rng.integers(99))
 
 
 def phase_of(

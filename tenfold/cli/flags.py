@@ -3,10 +3,11 @@ names; arguments that several commands share, and tables in the terminal."""
 
 import argparse
 import sys
+from argparse import SUPPRESS
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
@@ -15,6 +16,7 @@ from tenfold.config.run import Run, specs_for
 from tenfold.config.schema import Limits, convert_scalar, describe
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import MIGRATION_HINTS
+from tenfold.core.registry import file_options
 
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 
@@ -100,7 +102,9 @@ class Parser(argparse.ArgumentParser):
 
     def understand(self, argv: Sequence[str]) -> argparse.Namespace:
         """`parse_args` with a suggestion for an unknown flag."""
-        arguments, unknown = self.parse_known_args(argv)
+        # a command of its own may have its words among the flags
+        parse = self.parse_known_args if self._subparsers else self.parse_known_intermixed_args
+        arguments, unknown = parse(argv)
         if unknown:
             known = [
                 flag for action in self.deepest(argv)._actions for flag in action.option_strings
@@ -156,6 +160,13 @@ def add_settings(
     """Adds a flag for every setting of a run. Help shows those of the agent in the command line,
     `--help-all` all of them."""
     run, everything = run_of_command(argv), ALL in argv
+    for name, text in file_options().items():
+        if name in without:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(
+            flag, dest=name, metavar="VALUE", nargs="?", const="true", default=SUPPRESS, help=text
+        )
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
     of_run = {spec.path: spec for spec in specs_for(None if everything else run)}
     title = (
@@ -188,20 +199,20 @@ def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: boo
         f", here {show(here)}" if here != spec.default else ""
     )
     text = f"{spec.help} [{describe(spec.hint)}; {default_text}]".replace("%", "%%")
-    optional = {"nargs": "?", "const": "true"} if spec.hint in (bool, bool | None) else {}
+    optional = {"nargs": "?", "const": "true"} if bool in (spec.hint, *get_args(spec.hint)) else {}
     group.add_argument(
         spec.flag,
         dest=spec.path,
         metavar="VALUE",
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS if hidden else text,
+        default=SUPPRESS,
+        help=SUPPRESS if hidden else text,
         **optional,
     )
 
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The flags that were given, as nested settings."""
-    known = {spec.path for spec in field_specs(Run)}
+    """The flags that were given, as nested settings (and options of another library's file)."""
+    known = {spec.path for spec in field_specs(Run)} | file_options().keys()
     return nested(
         {
             path: value

@@ -19,7 +19,7 @@ from tenfold.cli.flags import (
 )
 from tenfold.config.agent_config import field_specs
 from tenfold.config.changes import CHANGEABLE
-from tenfold.config.files import named, presets
+from tenfold.config.files import presets, resolve_run
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import Command, algorithms
@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
   tenfold train cartpole --seeds 64 --where ray --address 10.0.0.5:6379
   tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
+  tenfold train ppo.yml --algo ppo --env CartPole-v1      # a file of RL-Zoo
 """
 
 
@@ -114,7 +115,10 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.init is None and (arguments.checkpoint != "last" or arguments.trust):
         flag = "--trust" if arguments.trust else "--checkpoint"
         raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
-    run, jobs = named(arguments.what, settings), number_of_jobs(arguments.jobs)
+    run, jobs = (
+        resolve_run(arguments.what, settings, arguments.quiet),
+        number_of_jobs(arguments.jobs),
+    )
     from tenfold.runs.folder import run_name
 
     where: dict[str, Any] = {
@@ -281,6 +285,8 @@ def finish(result: Any) -> int:
         )
         return 128 + result.interrupted
     from tenfold.evaluation.evaluate import evaluation_of
+    from tenfold.runs.folder import RunFolder
+    from tenfold.runs.reporter import source_measures
 
     how = evaluation_of(result.run)
     if result.mean_return is not None:
@@ -290,6 +296,7 @@ def finish(result: Any) -> int:
         )
     for line in how.conclusion(result):
         print(line)
+    print_measures(source_measures(RunFolder.open(result.path, True)[0].about, [result.path]))
     more = how.next_steps(result.path)
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
     return 0
@@ -316,6 +323,7 @@ def finish_seeds(result: Any) -> int:
         print(f"  seed {seed:<4} {numbers}")
     for name, text in summary_sentences(reporter, result.summary).items():
         print(f"{name.replace('_', ' '):16} {text}")
+    print_measures(result.summary.get("measures", {}))
     for seed in folder.seeds if result.run.where == "ray" else ():  # others have said it here
         if text := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {text}")
@@ -324,6 +332,14 @@ def finish_seeds(result: Any) -> int:
     for name, text in result.failed.items():
         print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 2 if result.failed else 0
+
+
+def print_measures(measures: dict[str, float]) -> None:
+    """Those of the library whose file a run was made from."""
+    from tenfold.runs.reporter import measure_texts
+
+    for name, text in measure_texts(measures).items():
+        print(f"  {name:20} {text}")
 
 
 def stopped(saved: dict[str, int]) -> str:

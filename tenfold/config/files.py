@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.agent_config import AgentConfig
-from tenfold.config.notation import merge, nearest, nested, read_yaml
+from tenfold.config.notation import load_yaml, merge, nearest, nested, read_yaml
 from tenfold.config.run import AGENTS_OWN, Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.other_libraries import algorithm_elsewhere
-from tenfold.core.registry import OWN, domains
+from tenfold.core.registry import OWN, Tell, domains, file_forms
 
 
 def preset_folders() -> set[Path]:
@@ -45,9 +45,11 @@ def presets() -> dict[str, Path]:
     return {path.stem: path for path in sorted(paths, key=lambda path: path.name)}
 
 
-def named(what: str, change: dict[str, Any] | None = None) -> Run:
+def named(
+    what: str, change: dict[str, Any] | None = None, tell: Tell = lambda sentence: None
+) -> Run:
     """A run from a preset's name, an agent's name (one's own as module:Name) or a YAML file, with
-    `change` on top."""
+    `change` on top. Of another library's file `tell` is given what was read of it."""
     agents = AgentConfig.kinds()
     if what in presets():
         base = read_yaml(presets()[what])
@@ -60,8 +62,11 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
                 f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows "
                 "them).",
             )
-        base = read_yaml(Path(what))
+        content = load_yaml(Path(what))
+        base = nested(content)
         require_trusted_file(Path(what), base)
+        if form := next((form for form in file_forms() if form.reads(content)), None):
+            return form.run_of(Path(what), content, change or {}, tell)
     elif OWN.fullmatch(what):
         base = {"agent": {"name": what}}
     else:
@@ -90,10 +95,11 @@ def unknown(what: str) -> str:
     )
 
 
-def resolve_run(run: Any, change: dict[str, Any]) -> Run:
-    """`run`, settings or a name for `named`, with `change` on top."""
+def resolve_run(run: Any, change: dict[str, Any], quiet: bool = False) -> Run:
+    """`run`, settings or a name for `named`, with `change` on top. Prints what was read of another
+    library's file, unless `quiet`."""
     if isinstance(run, str):
-        return named(run, nested(change))
+        return named(run, nested(change), (lambda sentence: None) if quiet else print)
     if not isinstance(run, Run):
         raise ConfigError(
             "",

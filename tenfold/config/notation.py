@@ -109,7 +109,7 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple):
-        return ",".join(map(show, value))
+        return ",".join(map(show, value)) or "[]"
     return (
         "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
@@ -126,6 +126,12 @@ def nearest(word: object, known: tuple[object, ...] | list[str], most: int = 1) 
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings in a YAML file, as nested groups."""
+    return nested(load_yaml(path))
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file, which must hold a mapping, as it is."""
     try:
         loaded = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
@@ -136,7 +142,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             "", f"{path} must hold settings as `key: value` lines, not {show(loaded)}."
         )
-    return nested(loaded or {})
+    return loaded or {}
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

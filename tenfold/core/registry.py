@@ -8,8 +8,9 @@ of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing 
 
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib import import_module
@@ -22,8 +23,12 @@ from tenfold.core.errors import UserError, told_of
 if TYPE_CHECKING:  # what the interface speaks of; none of it is needed to state it
     import argparse
 
+    from tenfold.config.run import Run
     from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
+
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,78 @@ class Domain:
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
         """Of a run's page."""
         return []
+
+
+class FileForm:
+    """Files of another library that say what to train: either the command line takes them as they
+    are (`claims`, `run`), or they are settings of a run (`reads`, `run_of`); and what is said of
+    runs made from them beyond what is said of any run. `FORM` of
+    `tenfold/integrations/*/file_form.py` is one, which imports nothing heavy."""
+
+    name = title = ""
+    # what `run_of` needs besides settings of a run, with its help: flags, and names in Python
+    options: Mapping[str, str] = {}
+
+    def claims(self, words: Sequence[str]) -> bool:
+        """Whether a command line names such a file."""
+        return False
+
+    def run(self, words: Sequence[str]) -> int:
+        """Carries out that command line; returns the exit code."""
+        raise NotImplementedError
+
+    def reads(self, content: Mapping[str, Any]) -> bool:
+        """Whether a YAML file with this content is one."""
+        return False
+
+    def run_of(
+        self, path: Path, content: Mapping[str, Any], change: Mapping[str, Any], tell: Tell
+    ) -> "Run":
+        """The run that it describes, with `change`, settings and options, on top. `tell` is given
+        sentences about what was read, and about what is not the same here."""
+        raise NotImplementedError
+
+    def commands(self) -> tuple[Command, ...]:
+        """Commands about the library's files."""
+        return ()
+
+    def results(self, source: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, float]:
+        """Numbers by name, of the folders of one or several runs; `source` is what `made_from` was
+        given when they were made."""
+        return {}
+
+
+@cache
+def file_forms() -> tuple[FileForm, ...]:
+    room = Path(__file__).parent.parent / "integrations"
+    files = sorted(room.glob("*/file_form.py"))
+    return tuple(
+        import_module(f"tenfold.integrations.{file.parent.name}.file_form").FORM for file in files
+    )
+
+
+def file_options() -> dict[str, str]:
+    """The options of all forms, with their help."""
+    return {name: text for form in file_forms() for name, text in form.options.items()}
+
+
+def form_of(source: Mapping[str, Any]) -> FileForm | None:
+    """The form of files that a run was made from, by what its folder says of it."""
+    return next((form for form in file_forms() if form.name == source.get("form")), None)
+
+
+SOURCE: ContextVar[Mapping[str, Any] | None] = ContextVar("SOURCE", default=None)
+
+
+@contextmanager
+def made_from(source: Mapping[str, Any]) -> Iterator[None]:
+    """Folders of runs that are made inside say that they come from a file of another library:
+    `form` is the name of its `FileForm`."""
+    token = SOURCE.set(source)
+    try:
+        yield
+    finally:
+        SOURCE.reset(token)
 
 
 NOBODYS = Domain()  # of environments that no domain owns

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from tenfold.core.random import Purpose, key
+from tenfold.core.system import capturing
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.bases import StateEnvironments
-from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
+from tenfold.ops.device.episodes import EpisodeRows, EpisodeShape, Played, play
 from tenfold.ops.device.language import key_tensor
 
 ArraySpecs = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one run: types and shapes
@@ -41,6 +42,15 @@ def empty_rows(runs: int, specs: ArraySpecs, device: Any) -> dict[str, torch.Ten
         )
         for name, (dtype, shape) in specs.items()
     }
+
+
+def captured(work: Callable[[], None]) -> Any:
+    """A CUDA graph of the launches that `work` makes; it does not run them."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with capturing(graph):
+        work()
+    return graph
 
 
 class ResidentRuns:
@@ -139,6 +149,6 @@ class ResidentRuns:
     def compile_evaluation(self, how: str) -> None:
         play(self.launcher(how), self.task, [[0]], 0, self.device)
 
-    def launcher(self, how: str) -> Callable[[Episodes, int, int, int, Any], None]:
+    def launcher(self, how: str) -> Callable[[EpisodeRows, int, int, int, Any], None]:
         """One launch of an evaluation's kernel."""
         raise NotImplementedError

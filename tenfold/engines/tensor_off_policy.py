@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, normal_torch, uniform_torch
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock
@@ -151,7 +151,7 @@ class CudaGraphTensorActorCritic(ActorCriticTurns, CudaGraphCapture, TensorActor
         settings, lanes = self.agent.config, len(self.obs)
         for turn in range(self.agent.delay):
             self.turn = turn
-            left = settings.updates * max(1, lanes // settings.every)
+            left = settings.usual_updates(lanes)
             while left:
                 count = at_once(left)
                 self.capture_all(self.update_name(), self.sent, self.work_of(count), count)

@@ -219,7 +219,13 @@ class ControlEnvironments(StateEnvironments):
             self.last,
         )
         self.kernel_arguments = (self.action, table_of(self.lanes))
-        reset_all(kind.number, self.states, self.length, self.episode, self.streams, self.obs)
+        self.begin_all()
+
+    def begin_all(self) -> None:
+        """Every lane at the start of its current episode."""
+        self.length[:], self.ret[:] = 0, 0.0
+        number = self.kind.number
+        reset_all(number, self.states, self.length, self.episode, self.streams, self.obs)
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], or torques [B, 1]."""

@@ -23,6 +23,7 @@ from tenfold.core.registry import domain_of, domains
 from tenfold.core.user_envs import OWN, is_object, refuse_twice, take
 from tenfold.envs.arguments import read_whole, split_name
 from tenfold.envs.faults import CALLERS
+from tenfold.envs.named_wrappers import wrap_by_names
 
 if TYPE_CHECKING:
     from tenfold.core.protocols import EnvSpec
@@ -322,13 +323,14 @@ def restore_limits(env: Any) -> None:
 
 
 # arguments of a name that are not the environment's own
-STEP_KEYS = ("action_repeat", "max_episode_steps", "env_form")
+STEP_KEYS = ("action_repeat", "max_episode_steps", "env_form", "wrappers")
 
 
 @dataclass(frozen=True)
 class Steps:
-    """How long steps and episodes are, as arguments of an environment's name say."""
+    """Wrappers, and how long steps and episodes are, as arguments of an environment's name say."""
 
+    wrappers: str = ""
     repeat: int = 1
     limit: int | None = None  # in steps of the agent, of which each may be several of these
 
@@ -336,13 +338,14 @@ class Steps:
     def taken_from(cls, arguments: dict[str, Any]) -> Self:
         """Takes its own arguments out."""
         arguments.pop("env_form", None)  # what is made here is of no other
+        wrappers = str(arguments.pop("wrappers", ""))
         lengths = {
             field: read_whole(key, arguments.pop(key), 1, MOST_STEPS)
             for field, key in (("repeat", "action_repeat"), ("limit", "max_episode_steps"))
             if arguments.get(key) is not None
         }
-        return cls(**lengths)
+        return cls(wrappers, **lengths)
 
     def wrapped(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         env = ActionRepeat(env, self.repeat) if self.repeat > 1 else env
-        return TimeLimit(env, self.limit) if self.limit else env
+        return wrap_by_names(TimeLimit(env, self.limit) if self.limit else env, self.wrappers)

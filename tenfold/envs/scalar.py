@@ -158,7 +158,7 @@ class ScalarEnvironments(Environments):
         """Resets environment i to the start of its current episode."""
         self.length[i], self.ret[i] = 0, 0.0
         try:
-            returned = self.envs[i].reset(seed=self.episode_seed(i))
+            returned = self.reset_env(i)
             if isinstance(returned, tuple) and len(returned) == 2 and returned[1] is None:
                 raise EnvironmentFault(
                     f"{self.location(i)}: the info that reset returned is None, and must be a dict."
@@ -184,6 +184,10 @@ class ScalarEnvironments(Environments):
             self.unread_mask = True
         if self.fallible and first_not_finite(self.flat_rows[i]) != FINE:
             raise self.not_finite(i)
+
+    def reset_env(self, i: int) -> Any:
+        """What Gymnasium's `reset` of environment i returns, for its current episode."""
+        return self.envs[i].reset(seed=self.episode_seed(i))
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], in the environment's own numbers."""

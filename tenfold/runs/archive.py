@@ -117,6 +117,11 @@ def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.Z
     infos = archive.infolist()
     if len(infos) > ENTRIES:
         raise UserError(f"{path} holds {len(infos):,} files, more than any archive of a run.")
+    if {"data", "policy.pth"} <= {entry.filename for entry in infos}:
+        raise UserError(
+            f"{path} is a model of Stable-Baselines3: `tenfold import {path} --env ID` makes a run "
+            "of it, which can be played, resumed and exported."
+        )
     for entry in infos:
         name, weights = entry.filename, WEIGHTS.fullmatch(entry.filename)
         limit = LIMITS.get(name, 0)

@@ -300,7 +300,7 @@ def test_help_shows_the_settings_of_the_agent_in_question(
         (["ppo", "--lr", "1"], "is not a flag of this command: write --agent.lr."),
         (
             ["ppo", "--agent.batch-size", "64"],
-            "agent.batch_size = 64 is not a setting: tenfold calls it minibatches (",
+            "agent.batch_size = 64 is not a setting: tenfold calls it minibatch_size (",
         ),
         (["ppo", "--total-timesteps", "9"], "tenfold calls it --steps ("),
         (["ppo", "--n-envs", "9"], "tenfold calls it --num-envs ("),
@@ -339,7 +339,17 @@ def test_a_domain_adds_commands_and_flags(
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
     ]
     others = ["export", "pack", "check", "profile", "list"]
-    assert shown == ["train", "resume", "sweep", "eval", "greet", "report", "watch", *others]
+    assert shown == [
+        "train",
+        "resume",
+        "sweep",
+        "eval",
+        "greet",
+        "import",
+        "report",
+        "watch",
+        *others,
+    ]
     with pytest.raises(SystemExit):
         main(["eval", "--help"])
     flags = capsys.readouterr().out
