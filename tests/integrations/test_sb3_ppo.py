@@ -13,7 +13,10 @@ from tenfold.algorithms.ppo_cpu import FusedPPO
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.run import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:You have specified a mini-batch")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:You have specified a mini-batch"),
+]
 STEPS, ENVS, HIDDEN = 45, 2, [16, 8]
 # their arguments and ours
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -110,9 +113,9 @@ def ours(model: Any, env: str, engine: type[PlainPPO], agent: dict[str, Any]) ->
 
 def learned(model: Any) -> list[np.ndarray]:
     """Trains their model; the orders of its epochs, as numbers of our rows."""
-    np.random.seed(7)
-    orders = [np.random.permutation(STEPS * ENVS) for _ in range(model.n_epochs)]
-    np.random.seed(7)
+    np.random.seed(7)  # noqa: NPY002  # it draws from these
+    orders = [np.random.permutation(STEPS * ENVS) for _ in range(model.n_epochs)]  # noqa: NPY002
+    np.random.seed(7)  # noqa: NPY002  # it draws from these
     model.__class__ = model.__class__.__base__
     model.train()
     return [order % STEPS * ENVS + order // STEPS for order in orders]
