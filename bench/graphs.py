@@ -13,7 +13,7 @@ from measure import row, timed_row
 
 from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.config.files import named
-from tenfold.config.options import PolicyNet
+from tenfold.config.networks import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
 from tenfold.nets.graph import GraphNetwork, GraphOutputs

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from tenfold.algorithms.sac_td3_settings import TD3 as TD3
     from tenfold.config.agent_config import AgentConfig as AgentConfig
     from tenfold.config.files import named as named
-    from tenfold.config.options import GRU as GRU
-    from tenfold.config.options import LSTM as LSTM
-    from tenfold.config.options import ActorCriticNet as ActorCriticNet
-    from tenfold.config.options import Net as Net
-    from tenfold.config.options import PolicyNet as PolicyNet
+    from tenfold.config.networks import GRU as GRU
+    from tenfold.config.networks import LSTM as LSTM
+    from tenfold.config.networks import ActorCriticNet as ActorCriticNet
+    from tenfold.config.networks import Net as Net
+    from tenfold.config.networks import PolicyNet as PolicyNet
     from tenfold.config.run import Run as Run
     from tenfold.config.schedules import Custom as Custom
     from tenfold.config.schedules import Exponential as Exponential
@@ -86,7 +86,7 @@ PUBLIC = {
     "algorithms.sac_td3_settings": "SAC TD3",
     "config.agent_config": "AgentConfig",
     "config.files": "named",
-    "config.options": "ActorCriticNet GRU LSTM Net PolicyNet",
+    "config.networks": "ActorCriticNet GRU LSTM Net PolicyNet",
     "config.run": "Run",
     "config.schedules": "Custom Exponential Linear Schedule Table",
     "core.graph_spaces": "BoundedGraph Gated",

@@ -27,7 +27,7 @@ from unpainted import DRAW, STREAMS
 
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.cli.main import main
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.config.run import Run
 from tenfold.training.loop import train
 

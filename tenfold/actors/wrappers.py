@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Run, Sign
+from tenfold.config.notation import show
+from tenfold.config.options import Drawn, Sign
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.masks import refuse_unread
 from tenfold.core.protocols import EnvSpec
@@ -52,12 +54,18 @@ def reward_form(run: Run, envs: Any) -> RewardForm | None:
     if gamma is None and run.normalize_reward:
         raise ConfigError(
             "normalize_reward",
-            f"= true divides by the deviation of the discounted return, and {run.agent.name} has "
-            "no setting gamma: use clip_reward.",
+            f"= {show(run.normalize_reward)} divides by the deviation of the discounted return, "
+            f"and {run.agent.name} has no setting gamma: use clip_reward.",
         )
     clip = run.clip_reward
     limit = SIGN if isinstance(clip, Sign) else clip
-    return RewardForm(envs.num_envs, gamma or 0.0, run.normalize_reward, limit)
+    drawn = isinstance(run.normalize_reward, Drawn)
+    if drawn and limit == SIGN:
+        raise ConfigError(
+            "clip_reward",
+            "= sign does not go with normalize_reward = drawn: leave one of them out.",
+        )
+    return RewardForm(envs.num_envs, gamma or 0.0, bool(run.normalize_reward), limit, drawn)
 
 
 class EnvWrapper:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
+from tenfold.config.action_noise import ActionNoiseOption
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
@@ -25,6 +26,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.nets.policy import ActorCritics, Sizes
 from tenfold.nets.q_network import fit_encoder
+from tenfold.ops.action_noise import ActionNoise
 
 # parts of the networks, of which a loss may be
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
@@ -77,11 +79,11 @@ class ActorCriticAgent(FlatAgent):
         """Online, initialised, and target."""
         raise NotImplementedError
 
-    def sizes(self, output: int, values: int, critics: int = 2) -> Sizes:
+    def sizes(self, output: int, values: int) -> Sizes:
         layout = self.layout
         shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
         scale = 1.0 if self.norm else layout.scale
-        return Sizes(shape, output, self.actions.reals, values, critics, scale)
+        return Sizes(shape, output, self.actions.reals, values, self.config.critics, scale)
 
     @property
     def target_slice(self) -> slice:
@@ -104,6 +106,13 @@ class ActorCriticAgent(FlatAgent):
         return self.layout.to_net(rows)
 
     # acting
+
+    def make_noise(self, envs: Any) -> ActionNoise | None:
+        how = self.config.noise
+        if not isinstance(how, ActionNoiseOption):
+            return None
+        rule = how.rule(self.actions.reals)
+        return ActionNoise(self.keys[Purpose.ACTION_NOISE], rule, envs.num_envs)
 
     def policy_output(self, rows: np.ndarray) -> torch.Tensor:
         """What the policy says of encoded rows."""

@@ -14,6 +14,7 @@ from tenfold.core.errors import CheckpointError, ConfigError, OtherWords, UserEr
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION, MASK, MaskError, MaskForm
 from tenfold.core.random import Purpose, key
+from tenfold.ops.action_noise import ActionNoise
 from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]
@@ -82,9 +83,16 @@ class FlatAgent:
     def for_actor(self, actor: int) -> Self:
         """The same networks, exploring by the draws of one of several actors."""
         agent, address = copy.copy(self), self.member + (actor << self.actor_bits)
-        drawn = (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)
+        drawn = (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT, Purpose.ACTION_NOISE)
         agent.keys = self.keys | {purpose: key(self.seed, purpose, address) for purpose in drawn}
         return agent
+
+    def make_noise(self, envs: Any) -> ActionNoise | None:
+        """What is added to actions while it explores these environments; None: nothing."""
+        return None
+
+    def stepped(self, rounds: int, worlds: int) -> None:
+        """After step number `rounds` of all environments, before the updates of that round."""
 
     # acting
 

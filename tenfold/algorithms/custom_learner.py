@@ -51,7 +51,8 @@ class Networks(FlatModule):
             elif isinstance(value, torch.optim.Optimizer):
                 raise UserError(
                     f"{kind}.build made an optimiser, {name}, which no checkpoint would know of: "
-                    "self.step(loss) is one, with the settings lr, clip_norm and adam_eps."
+                    "self.step(loss) is one, with the settings lr, clip_norm, adam_eps and "
+                    "weight_decay."
                 )
             elif any(isinstance(one, nn.Module) for one in contained(value)):
                 raise UserError(

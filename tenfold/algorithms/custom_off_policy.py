@@ -148,7 +148,11 @@ class CustomOffPolicyAgent(FlatAgent):
         gradient's norm before it was clipped."""
         online, networks = self.online, modules or (self.online,)
         limit = getattr(self.config, "clip_norm", None)
-        lr, eps = value_at(self.config.lr, self.at), getattr(self.config, "adam_eps", ADAM_EPS)
+        eps, decay = (
+            getattr(self.config, name, otherwise)
+            for name, otherwise in (("adam_eps", ADAM_EPS), ("weight_decay", 0.0))
+        )
+        lr = value_at(self.config.lr, self.at)
         parameters = [
             [one] if isinstance(one, nn.Parameter) else list(one.parameters()) for one in networks
         ]
@@ -172,7 +176,7 @@ class CustomOffPolicyAgent(FlatAgent):
                 number = int(self.steps[columns.start]) + 1
                 self.steps[columns] = number
                 moments = self.exp_avg[columns], self.exp_avg_sq[columns]
-                adam(online.flat[columns], grad, *moments, number, lr, eps)
+                adam(online.flat[columns], grad, *moments, number, lr, eps, decay)
         return norm
 
     def set_lr(self, lr: Any) -> None:

@@ -5,7 +5,6 @@ The plain reference: networks, acting, the loss of a batch, an update. What can 
 learned is decided here.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard
@@ -30,6 +28,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.envs.faults import NOTHING_ALLOWED
 from tenfold.memory.replay import Replay
 from tenfold.nets.q_network import QNetwork, fit_encoder
+from tenfold.ops.adam import polyak
 from tenfold.ops.qlearning import categorical_items, categorical_mean, td_items
 
 Values = Callable[[np.ndarray, torch.Tensor | None], np.ndarray]
@@ -160,6 +159,8 @@ class DQNAgent(FlatAgent):
             return ask(noise) if mask is None else np.where(mask, ask(noise), -np.inf)
 
         start, how = rounds * size, self.config.explore
+        if self.config.warms_up(step):
+            return self.random_actions(start, size, mask)
         if isinstance(how, Epsilon):
             random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(
                 how.schedule, step
@@ -173,9 +174,6 @@ class DQNAgent(FlatAgent):
             gumbel = -np.log(-np.log(np.maximum(u, 2.0**-53)))
             known = values(None).astype(np.float64)
             return (known + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
-        # an untrained network's favourite action would fill the memory otherwise
-        if step < self.config.learning_starts:
-            return self.random_actions(start, size, mask)
         return values(self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
 
     def exploring(self, step: int) -> dict[str, float]:
@@ -282,7 +280,14 @@ class DQNAgent(FlatAgent):
     def target_share(self, number: int) -> float:
         """How far the target network moves towards the online one after update `number`."""
         how = self.config.target
-        return float(number % how.every == 0) if isinstance(how, Hard) else how.tau
+        if isinstance(how, Hard):
+            return 0.0 if how.steps or number % how.every else how.tau
+        return how.tau
+
+    def stepped(self, rounds: int, worlds: int) -> None:
+        how = self.config.target
+        if isinstance(how, Hard) and how.steps and rounds % how.rounds(worlds) == 0:
+            polyak(self.target.flat, self.online.flat, how.tau)
 
     def loss(
         self,
@@ -330,21 +335,3 @@ class DQNAgent(FlatAgent):
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}
-
-
-class QPolicy(nn.Module):
-    """To be exported: the action of the highest mean value among those that a mask allows; of a
-    team [M, B, …] -> [M, B, 1]. Where nothing is allowed it is the first."""
-
-    def __init__(self, agent: Any) -> None:
-        super().__init__()
-        self.agent = copy.copy(agent)
-        self.online = self.agent.online = agent.online.detached_copy()
-
-    def forward(
-        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        values = self.agent.mean_values(rows, None)
-        if mask is not None:
-            values = torch.where(mask, values, -torch.inf)
-        return values.argmax(-1, keepdim=True), values[..., :0]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
 from tenfold.config.agent_config import AgentConfig
+from tenfold.config.networks import Net
 from tenfold.config.notation import show
-from tenfold.config.options import Net, OffPolicyConfig, Prioritized, Uniform
+from tenfold.config.options import Episodes, OffPolicyConfig, Prioritized, Uniform
 from tenfold.config.schedules import Linear, Schedule, exceeds
-from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
+from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.engines.choose import engine_table
 
@@ -22,11 +23,31 @@ if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments
 
 
+EVERY_UPDATES = 500
+
+
 @dataclass(frozen=True)
 class Hard(Option):
-    """The target network is a copy of the online one, renewed every `every` gradient updates."""
+    """The target network is a copy of the online one, renewed every `every` gradient updates; or,
+    with `steps`, after every so many environment steps from the first on, counted in whole steps of
+    all environments, before the updates of that step. With `tau` below 1 it moves by that share of
+    the difference."""
 
-    every: Count = 500
+    every: Count = EVERY_UPDATES
+    steps: Count | None = None
+    tau: Annotated[float, Limits(0, 1, above=True)] = 1.0
+
+    def check(self) -> None:
+        if self.steps and self.every != EVERY_UPDATES:
+            raise ConfigError(
+                "steps",
+                f"= {self.steps} and every = {self.every} contradict each other: leave one of them "
+                "out.",
+            )
+
+    def rounds(self, lanes: int) -> int:
+        """Steps of all environments from one copy to the next; 0: updates are counted instead."""
+        return max(self.steps // lanes, 1) if self.steps else 0
 
 
 @dataclass(frozen=True)
@@ -116,22 +137,28 @@ class DQN(OffPolicyConfig, AgentConfig):
     a function of one's own"""
     adam_eps: Positive = 1e-8
     """Adam's denominator offset"""
+    weight_decay: NotNegative = 0.0
+    """share of every parameter, times lr, that a step takes away besides (AdamW)"""
     batch_size: Count = 128
     """transitions per micro-batch"""
     accumulate: Count = 1
     """micro-batches per gradient step: the effective batch is batch_size x accumulate, equal to one
     large batch"""
     capacity: Count = 50_000
-    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
-    row)"""
+    """rows of replay memory, those that one return of each environment needs at least; an episode
+    of T steps takes T + 1 (its true final observation has a row)"""
     learning_starts: Whole = 1_000
     """environment steps before the first update"""
-    every: Count = 1
-    """environment steps between rounds of updates"""
-    updates: Count = 1
-    """gradient updates per round, run as one call"""
+    warm_up: Literal["explore", "uniform"] = "explore"
+    """how actions are drawn until learning starts: by `explore` (noisy: uniformly), or uniformly"""
+    every: Count | Episodes = 1
+    """environment steps between rounds of updates, or episodes(n)"""
+    updates: Annotated[int, Limits(-1)] = 1
+    """gradient updates per round, run as one call; -1: as many as environment steps since the last
+    round; 0: none"""
     target: Hard | Polyak = Polyak()
-    """bootstrap network: hard(every) or polyak(tau), counted in gradient updates"""
+    """bootstrap network: hard(every) or polyak(tau), counted in gradient updates, or hard(steps=n),
+    in environment steps"""
     double: bool = True
     """choose the next action by the online network and value it by the target network"""
     dueling: bool = False
@@ -178,6 +205,12 @@ class DQN(OffPolicyConfig, AgentConfig):
     def sigma(self) -> float:
         """Scale of the noise on weights at the start; 0: none."""
         return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
+
+    def warms_up(self, step: int) -> bool:
+        """Whether actions are drawn uniformly at this step whatever the network says: before
+        learning starts, since an untrained one's favourite action would fill the memory."""
+        uniform = self.warm_up == "uniform" or isinstance(self.explore, Noisy)
+        return uniform and step < self.learning_starts
 
     def check_change(self, before: Any) -> None:
         kinds = {type(settings.explore) for settings in (self, before)}
@@ -238,15 +271,15 @@ class QLearning(OffPolicyAlgorithm):
         return fields
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.dqn import QPolicy
+        from tenfold.algorithms.dqn_export import QPolicy
 
         if sample:
             raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")
         return QPolicy(agent)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has, noise on their weights included."""
-        return 1 + (type(settings.explore).__name__ == "Noisy")
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        """Noise on their weights counts as one more."""
+        return [settings.net.hidden] * (1 + isinstance(settings.explore, Noisy))
 
 
 ALGORITHMS = (QLearning(),)

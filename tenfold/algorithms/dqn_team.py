@@ -248,6 +248,7 @@ class SequentialAgents:
     """One agent after another, each by an engine of its own on its own lanes."""
 
     notices: Any = ()
+    since: Any = ()  # updates of several agents are not due by episodes
 
     def __init__(
         self, team: Team, replay: TeamReplay, envs: Any, kind: type[OffPolicyEngine]

@@ -15,12 +15,15 @@ from tenfold.actors.actor import (
     episodes,
 )
 from tenfold.algorithms.learner import MANY, ActorLearner
+from tenfold.config.options import Episodes
 from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.faults import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.memory.frames import FrameStack
 from tenfold.memory.replay import replay_bytes
+from tenfold.ops.action_noise import OwnNoise
 
 # rows, step, rounds, masks where there are any -> the agent's actions
 Explore = Callable[..., np.ndarray]
@@ -34,13 +37,15 @@ class OffPolicyActing:
         require_final_masks(envs)
         self.agent, self.envs = agent, envs
         self.frame_stack = FrameStack(agent.frames // envs.layout.frames, envs)
+        self.noise = agent.make_noise(envs)
         self.explore = explore or agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         """Actions for the environments; those of the agent go into the row."""
         refuse_stuck(self.envs)
         masks = () if self.envs.mask is None else (self.envs.mask,)
-        row["action"][:] = self.explore(self.frame_stack.rows, step, rounds, *masks)
+        action = self.explore(self.frame_stack.rows, step, rounds, *masks)
+        row["action"][:] = self.noise.add(action, rounds, self.ended) if self.noise else action
         return self.agent.actions.for_env(row["action"])
 
     def stepped(self) -> None:
@@ -48,21 +53,39 @@ class OffPolicyActing:
         refuse_dead_end(self.envs)
         self.frame_stack.step()
 
+    @property
+    def ended(self) -> np.ndarray:
+        """Whose episode ended in the last step."""
+        return self.envs.terminated | self.envs.truncated
+
     def state(self) -> dict[str, np.ndarray]:
-        return self.frame_stack.state()
+        noise = self.noise.state(self.ended) if self.noise else {}
+        return self.frame_stack.state() | noise
 
     def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
         self.frame_stack.restore(state, exact)
+        if self.noise:
+            self.noise.load_state(state if exact else {})
 
 
 class OffPolicyLearner(ActorLearner):
     """Actors, agent, replay memory and engine of one run."""
 
+    own_noise: OwnNoise | None = None  # on actions, by a Python object
+
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.settings: Any = run.agent
         require_final_masks(self.envs)
+        if self.by_episodes and self.envs.num_envs > 1:
+            raise ConfigError(
+                "agent.every",
+                f"= {self.settings.every} is for one environment with one agent, and {run.env} has "
+                f"{self.envs.num_envs}: count steps.",
+            )
         self.rows = self.replay = self.agent.make_replay(self.envs)
+        if self.rewards and self.rewards.drawn:
+            self.replay.reward_by(self.rewards)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
         if alone and not (run.verify or run.overlap):
@@ -91,7 +114,32 @@ class OffPolicyLearner(ActorLearner):
         bytes_each = replay_bytes(settings, self.envs.layout, lanes, reals, options)
         whose = " for each agent" * (members > 1)
         size = f"{members * bytes_each / 2**20:,.1f}"
-        return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
+        rows = lanes * settings.lane_rows(lanes)
+        return f"replay of {rows:,} rows{whose} takes {size} MiB"
+
+    @property
+    def by_episodes(self) -> bool:
+        """Whether updates are due by episodes."""
+        return isinstance(self.settings.every, Episodes)
+
+    @property
+    def exact_resume(self) -> bool:
+        return super().exact_resume and not self.own_noise
+
+    def use_noise(self, noise: Any) -> None:
+        """Adds what a Python object gives to every action from now on; see `OwnNoise`. Whole rounds
+        are no longer one compiled call."""
+        actions = self.agent.actions
+        if not self.pool.direct or not actions.reals:
+            raise UserError(
+                "Noise by a Python object is for continuous actions, and for one actor in the "
+                "learner's process: leave where and actors as they are."
+            )
+        if self.rounds_by == "device":
+            raise UserError("Noise by a Python object is not for the resident engine.")
+        self.own_noise = OwnNoise(noise, self.envs.num_envs, actions.reals)
+        self.rounds_by = "learner"
+        self.engine_choice += "; a round is several calls: noise on actions is a Python object"
 
     def set_lr(self, lr: Any) -> None:
         super().set_lr(lr)
@@ -101,6 +149,9 @@ class OffPolicyLearner(ActorLearner):
         """Actions for the environments, where the learner's own engine acts."""
         refuse_stuck(self.envs)
         self.action = self.engine.explore(step, rounds)
+        if self.own_noise:
+            ended = self.envs.terminated | self.envs.truncated
+            self.action = self.own_noise.add(self.action, rounds, ended)
         if self.run.overlap:
             self.learn()
         return self.agent.actions.for_env(self.action)
@@ -123,6 +174,7 @@ class OffPolicyLearner(ActorLearner):
             finished += self.take(part)
             self.clock.lap("store")
         self.rounds += 1
+        self.agent.stepped(self.rounds, self.envs.worlds)
         self.note_taken()
         learned = not self.run.overlap and self.learn()
         if learned or self.agent.norm:
@@ -141,11 +193,18 @@ class OffPolicyLearner(ActorLearner):
         if not row:  # it is where the environments and the engine left it
             refuse_dead_end(envs)
             self.replay.add(self.action, *(getattr(envs, name) for name in names))
-            self.step += self.steps_of(envs.skipped, envs.worlds)
+            self.note_step(envs.skipped, envs.worlds, envs.terminated, envs.truncated)
             return part.finished
         self.replay.add(row["action"], *(row[name] for name in names), first=part.first)
-        self.step += self.steps_of(row["skipped"], len(row["length"]))
+        self.note_step(row["skipped"], len(row["length"]), row["terminated"], row["truncated"])
         return episodes(part, envs.agents)
+
+    def note_step(self, skipped: np.ndarray, worlds: int, *ends: np.ndarray) -> None:
+        """Counts the steps of a row, and the end of an episode where updates are due by them."""
+        steps = self.steps_of(skipped, worlds)
+        self.step += steps
+        if self.by_episodes:
+            self.engine.since += steps, any(flags.any() for flags in ends)
 
     def note_taken(self) -> None:
         """Statistics learn from a round as a whole: all actors of a round act by the same ones."""
@@ -156,7 +215,7 @@ class OffPolicyLearner(ActorLearner):
     def learn(self) -> bool:
         """Runs the updates that are due since step `due_from`; whether there were any."""
         settings, step = self.settings, self.step
-        due = (step // settings.every - self.due_from // settings.every) * settings.updates
+        due = settings.updates_due(self.due_from, step, self.engine.since)
         self.due_from = step
         if not due or step <= settings.learning_starts or not self.replay.rows:
             return False
@@ -181,13 +240,16 @@ class OffPolicyLearner(ActorLearner):
         # where the learner's own engine acts nothing is ahead of it, unless updates overlap
         behind = self.run.overlap or not self.pool.direct
         due_from = self.due_from if behind else self.step
-        return super().counters() | {"due_from": np.array(due_from)}
+        since = {"since": self.engine.since} if self.by_episodes else {}
+        return super().counters() | {"due_from": np.array(due_from)} | since
 
     def memory_state(self) -> State:
         return {"replay": self.replay.state()}
 
     def forget(self) -> None:
         self.replay.cut(*self.current_obs())
+        if getattr(self.engine, "noise", None):
+            self.engine.noise.begin()
 
     def current_obs(self) -> tuple[np.ndarray, ...]:
         """The observations acted on next, and their masks where there are any."""
@@ -203,6 +265,8 @@ class OffPolicyLearner(ActorLearner):
         """Without its rows the memory stays empty and begins with the next step."""
         # earlier checkpoints do not say it
         self.due_from = int(state["serial"].get("due_from", np.array(self.step)))
+        if self.by_episodes:
+            self.engine.since[:] = state["serial"].get("since", 0)
         if with_rows:
             self.replay.load_state(state["replay"])
         else:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tenfold.algorithms.tensor_learner import TensorLearner
+from tenfold.config.options import Episodes
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Episode
@@ -22,6 +23,17 @@ class TensorOffPolicyLearner(TensorLearner):
             raise ConfigError(
                 "agent.replay",
                 "= prioritized is not for environments of tensors: use uniform.",
+            )
+        if isinstance(settings.every, Episodes):
+            raise ConfigError(
+                "agent.every",
+                f"= {settings.every} is not for environments of tensors: count steps.",
+            )
+        if self.agent.make_noise(self.envs):
+            raise ConfigError(
+                "agent.noise",
+                f"= {settings.noise} is not for environments of tensors: use a number for td3, "
+                "none for sac.",
             )
         size = envs.spec.layout.size
         self.memory: TensorReplay = TensorReplay(
@@ -62,7 +74,7 @@ class TensorOffPolicyLearner(TensorLearner):
         """Runs the updates that are due since the step before."""
         settings, step = self.agent.config, self.step
         before = step - self.envs.num_envs
-        due = (step // settings.every - before // settings.every) * settings.updates
+        due = settings.updates_due(before, step, ())
         if due and step > settings.learning_starts and self.memory.rows:
             self.engine.update(due, step, self.clock)
 

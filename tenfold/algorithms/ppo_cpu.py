@@ -11,12 +11,10 @@ import numpy as np
 
 from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.kernels.ppo import FINISH, ppo_round, ppo_rounds
+from tenfold.algorithms.kernels.ppo_examples import EXAMPLES_OF_NETWORKS
 from tenfold.algorithms.kernels.ppo_minibatches import COLUMNS, COUNTS, FIRST, LAST, STOPPED
-from tenfold.algorithms.kernels.ppo_recurrent import (
-    memory_columns,
-    recurrent_round,
-    recurrent_rounds,
-)
+from tenfold.algorithms.kernels.ppo_recurrent import recurrent_round, recurrent_rounds
+from tenfold.algorithms.kernels.recurrent_tower import memory_columns
 from tenfold.algorithms.ppo import PPO_GRAD, PPO_ONLINE, PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.core.kernels import as_numbers
@@ -51,6 +49,8 @@ from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
 from tenfold.memory.rollout import RolloutBuffer
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.mlp import layer_total, output_total
 from tenfold.ops.split_mlp import scratch_size
 
 DRAWS = Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE
@@ -62,7 +62,7 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
     policy, value = np.array(online.policy.sizes), np.array(online.value.sizes)
     reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
     num_envs, features = rollout.log_p.shape[1], int(policy[0])
-    outputs = int(max(policy[1:].sum(), value[1:].sum()))
+    room = [layer_total(s, ACTIVATIONS[agent.config.net.activation]) for s in (policy, value)]
     # the passes of a network with memory are those of its steps
     team = NO_TEAM.copy() if agent.hidden_size else team_for_updates(batch, policy, value)
     return {
@@ -77,15 +77,15 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
         "value_sizes": value,
         # of a minibatch
         "inputs": zeros(features * batch),
-        "hidden": zeros(outputs * batch),
-        "delta": zeros(outputs * batch),
+        "hidden": zeros(max(room) * batch),
+        "delta": zeros(max(room) * batch),
         "columns": zeros(COLUMNS + reals, batch),
         "chosen": np.zeros((batch, sizes.size), np.int64),
         "mask": np.zeros((batch, rollout.mask.shape[-1]), np.bool_),
         "scratch_t": zeros(max(scratch_size(policy, batch), scratch_size(value, batch))),
         # of acting
         "e_inputs": zeros(features, num_envs),
-        "e_hidden": zeros(outputs * num_envs),
+        "e_hidden": zeros(max(map(output_total, (policy, value))) * num_envs),
         "e_output": zeros(agent.actions.options + reals, num_envs),
         "e_rows": zeros(num_envs, features),
         **norm_arrays(agent),
@@ -288,6 +288,7 @@ def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
             {"net": {"hidden": [8, 5], "memory": "gru(4)", "activation": "relu"}, "std": 0.5},
         ),
         ("tenfold/Assign-v0", {"net": {"hidden": [5], "memory": "lstm(4)"}, "entropy": 0.01}),
+        *EXAMPLES_OF_NETWORKS,
     ):
         count = {} if "minibatch_size" in options else {"minibatches": 3}
         yield env, base | count | options, int(rng.integers(99))

@@ -9,8 +9,8 @@ from operator import lt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.agent_config import AgentConfig
+from tenfold.config.networks import PolicyNet
 from tenfold.config.notation import show
-from tenfold.config.options import PolicyNet
 from tenfold.config.schedules import Custom, Exponential, Linear, Schedule, Table
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
@@ -51,6 +51,8 @@ class PPO(AgentConfig):
     exponential(start, end, steps), table(step:value, ...) or a function of one's own"""
     adam_eps: Positive = 1e-5
     """Adam's denominator offset"""
+    weight_decay: NotNegative = 0.0
+    """share of every parameter, times lr, that a step takes away besides (AdamW)"""
     horizon: Count = 2048
     """steps of every environment between two learning phases"""
     epochs: Count = 10
@@ -154,22 +156,8 @@ class PPO(AgentConfig):
         self, layout: "ObsLayout", actions: "PolicyActions", components: int = 0
     ) -> None:
         """Refuses settings that do not fit the spaces, or rewards in components."""
-        hidden, memory, heads = self.net.hidden, self.net.memory, self.net.attention
-        counterfactual = self.baseline == "counterfactual"
-        uneven = not hidden or len(set(hidden)) > 1 or hidden[0] % heads
+        memory, counterfactual = self.net.memory, self.baseline == "counterfactual"
         refusals = (
-            (
-                layout.graph and uneven,
-                "agent.net.hidden",
-                f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
-                f"multiple of net.attention = {heads}.",
-            ),
-            (
-                layout.graph and memory,
-                "agent.net.memory",
-                f"= {memory} does not fit: the observations are graphs, whose nodes come "
-                "and go; leave it out.",
-            ),
             (
                 counterfactual and memory,
                 "agent.net.memory",
@@ -200,9 +188,45 @@ class PPO(AgentConfig):
                 "= counterfactual needs vector observations: use value.",
             ),
         )
-        for refused, key, why in (*refusals, *self.squash_refusals(actions)):
+        squash_refusals = self.squash_refusals(actions)
+        for refused, key, why in (*self.net_refusals(layout), *refusals, *squash_refusals):
             if refused:
                 raise ConfigError(key, why)
+
+    def net_refusals(self, layout: "ObsLayout") -> tuple[tuple[Any, str, str], ...]:
+        net = self.net
+        uneven = not net.hidden or len(set(net.hidden)) > 1 or net.hidden[0] % net.attention
+        one_body = "does not fit a graph encoder, one body with heads for policy and value"
+        return (
+            (
+                layout.graph and uneven,
+                "agent.net.hidden",
+                f"= {show(net.hidden)} does not fit a graph encoder: its layers have one width, a "
+                f"multiple of net.attention = {net.attention}.",
+            ),
+            (
+                layout.graph and net.memory,
+                "agent.net.memory",
+                f"= {net.memory} does not fit: the observations are graphs, whose nodes come "
+                "and go; leave it out.",
+            ),
+            (
+                layout.graph and net.value_hidden is not None,
+                "agent.net.value_hidden",
+                f"= {show(net.value_hidden)} {one_body}: leave it out.",
+            ),
+            (
+                layout.graph and net.init != "default",
+                "agent.net.init",
+                f"= {net.init} {one_body}: leave it out.",
+            ),
+            (
+                net.shared_body and net.encoder in ("mlp", "graph"),
+                "agent.net.shared_body",
+                "= true is for images, whose convolutions policy and value then share, and these "
+                f"observations are read by {net.encoder}: leave it out.",
+            ),
+        )
 
     def squash_refusals(self, actions: "PolicyActions") -> tuple[tuple[Any, str, str], ...]:
         bounds = [*actions.low, *actions.high]
@@ -299,9 +323,10 @@ class PolicyOptimisation(AlgorithmSpec):
 
         return PPOActing(agent, envs)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has."""
-        return 2 + (settings.baseline == "counterfactual")
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        net = settings.net
+        values = 1 + (settings.baseline == "counterfactual")
+        return [net.hidden, *[net.of_value.hidden] * values, net.after, net.after]
 
 
 ALGORITHMS = (PolicyOptimisation(),)

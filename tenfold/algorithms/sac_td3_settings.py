@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm, check_spec
+from tenfold.config.action_noise import OU, ActionNoiseOption, Normal
 from tenfold.config.agent_config import AgentConfig
 from tenfold.config.options import ActorCriticConfig
 from tenfold.config.schedules import Schedule
@@ -42,6 +43,11 @@ class SAC(ActorCriticConfig, AgentConfig):
     """which agent"""
     temperature: Auto | Positive = Auto()
     """what entropy is worth beside reward: learned, auto(target, start), or a number"""
+    noise: Normal | OU | None = None
+    """what is added to the policy's draws in training: normal(sigma, mean), ou(sigma, theta, dt,
+    mean), or none; for continuous actions"""
+    critics: Annotated[int, Limits(1, 2)] = 2
+    """of two the smaller value counts"""
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,10 @@ class TD3(ActorCriticConfig, AgentConfig):
     lr: Schedule = 1e-3
     """learning rate of Adam, for the policy and the critics: a number, linear(start, end, steps),
     exponential(start, end, steps) or a function of one's own"""
-    noise: Schedule = 0.1
+    noise: Schedule | Normal | OU = 0.1
     """deviation of the noise on actions in training, which lie between -1 and 1 before they are
-    brought to their bounds: a number or a schedule"""
+    brought to their bounds: a number or a schedule; or normal(sigma, mean) or ou(sigma, theta, dt,
+    mean), which uniform actions have too"""
     policy_delay: Count = 2
     """updates of the critics to one of the policy and of the target networks"""
     smoothing: NotNegative = 0.2
@@ -103,6 +110,15 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
     def make_agent(self, run: "Run", spec: "EnvSpec") -> Any:
         actions = self.actions(run, spec.action_space)
         check_spec(run, spec)
+        noise: Any = getattr(run.agent, "noise", None)
+        if isinstance(noise, ActionNoiseOption):
+            if not actions.reals:
+                raise ConfigError(
+                    "agent.noise",
+                    f"= {noise} is for continuous actions, and those of {run.env} are discrete: "
+                    "leave it out.",
+                )
+            noise.rule(actions.reals)
         device = "cpu" if run.device == "auto" else run.device
         return import_by_name(self.agent)(run.agent, spec.layout, actions, run.seed, device)
 
@@ -120,9 +136,9 @@ class ActorCriticAlgorithm(OffPolicyAlgorithm):
             )
         return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
 
-    def networks(self, settings: Any) -> int:
-        """Networks of the settings' size that an agent has."""
-        return 1 + getattr(settings, "critics", 2)
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        critics = getattr(settings, "critics", 2)
+        return [settings.net.hidden, *[settings.net.of_value.hidden] * critics]
 
 
 ALGORITHMS = (

@@ -8,6 +8,7 @@ import torch
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent, Tensors
 from tenfold.algorithms.sac_td3_settings import TD3
+from tenfold.config.action_noise import ActionNoiseOption
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
 from tenfold.nets.policy import ActorCritics
@@ -22,14 +23,15 @@ class TD3Agent(ActorCriticAgent):
     def make_networks(self) -> tuple[ActorCritics, ActorCritics]:
         config = self.config
         self.delay = config.policy_delay
-        sizes = self.sizes(self.actions.reals, 1, config.critics)
+        sizes = self.sizes(self.actions.reals, 1)
         online, target = (ActorCritics(sizes, config.net) for _ in range(2))
         return online.initialise(self.seed), target
 
     # acting
 
     def spread(self, step: int) -> float:
-        return value_at(self.config.noise, step)
+        noise = self.config.noise  # what is added as an object, engines add
+        return 0.0 if isinstance(noise, ActionNoiseOption) else value_at(noise, step)
 
     def sample_action(
         self, output: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
@@ -40,7 +42,8 @@ class TD3Agent(ActorCriticAgent):
         return output.tanh()
 
     def exploring(self, step: int) -> dict[str, float]:
-        return {"noise": self.spread(step)}
+        noise = self.config.noise
+        return {} if isinstance(noise, ActionNoiseOption) else {"noise": self.spread(step)}
 
     # learning
 

@@ -46,6 +46,7 @@ class AgentConfig(Config):
     run_defaults: ClassVar[Mapping[str, Any]] = {}  # settings of the run that have another default
     can_sample: ClassVar[bool] = False  # its policy can be drawn from (eval_policy = sampled)
     needs_several_envs: ClassVar[bool] = False  # one environment as an object does not do
+    has_replay: ClassVar[bool] = False  # it learns from a replay memory
     wrappable: ClassVar[bool] = True  # the run may wrap its environments (frames, action_repeat …)
 
     name: str = ""
@@ -123,6 +124,11 @@ class AgentConfig(Config):
 
     def check_run(self, run: "Run") -> None:
         """Rules that hold between these settings and those of the run; raises ConfigError."""
+        if str(run.normalize_reward) == "drawn" and not self.has_replay:
+            raise ConfigError(
+                "normalize_reward",
+                f"= drawn is for agents with a replay memory: {self.name} has none; use true.",
+            )
         if run.members > 1:
             raise ConfigError(
                 "members",

@@ -109,7 +109,7 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple):
-        return ",".join(map(show, value))
+        return ",".join(map(show, value)) or "[]"
     return (
         "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )

@@ -1,4 +1,4 @@
-"""Parts of agents' settings: networks, replay memory.
+"""Parts of agents' settings: replay memory, actors with critics.
 
 No torch here, so that help and errors appear at once.
 """
@@ -6,103 +6,38 @@ No torch here, so that help and errors appear at once.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tenfold.config.agent_config import EVALUATION_SHARE
+from tenfold.config.networks import ActorCriticNet
 from tenfold.config.notation import show
 from tenfold.config.schedules import Linear, Schedule, exceeds
 from tenfold.config.schema import (
-    Config,
     Count,
     Limits,
+    NotNegative,
     Option,
     Positive,
     Share,
     Whole,
-    importable,
 )
 from tenfold.core.errors import ConfigError
-from tenfold.core.registry import OWN
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
-# networks
+
+# rewards
 
 
 @dataclass(frozen=True)
-class Net(Config):
-    """The network between an observation and its outputs."""
-
-    encoder: Literal["auto", "mlp", "nature", "small", "graph"] = "auto"
-    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small
-    (one, for tiny images), graph (attention along edges, a layer for each of `hidden`); auto picks
-    by the observation space"""
-    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64, 64)
-    """widths of the fully connected layers, after the convolutions if there are any"""
-    activation: Literal["relu", "tanh", "elu"] = "relu"
-    """the function between layers"""
-    module: str = ""
-    """a network of one's own, module:Class (in Python also the class), in place of the layers above
-    (engines plain and compiled)"""
-
-    def __post_init__(self) -> None:
-        if callable(self.module):
-            object.__setattr__(self, "module", importable(self.module, "module"))
-        super().__post_init__()
-
-    def check(self) -> None:
-        if self.module and not OWN.fullmatch(self.module):
-            raise ConfigError(
-                "module", f"= {self.module} is not written as module:Class, such as my_nets:MyNet."
-            )
-
-
-Width = Annotated[int, Limits(1, 2**14)]
+class Sign(Option):
+    """Rewards for learning are -1, 0 or 1."""
 
 
 @dataclass(frozen=True)
-class GRU(Option):
-    """Gated recurrent units (Cho et al., 2014), as torch.nn.GRU has them."""
-
-    size: Width = 64
-    """how many numbers a memory holds"""
-    kinds: ClassVar[int] = 1  # of numbers
-
-
-@dataclass(frozen=True)
-class LSTM(Option):
-    """Long short-term memory (Hochreiter & Schmidhuber, 1997), as torch.nn.LSTM has it."""
-
-    size: Width = 64
-    """how many numbers of each kind a memory holds"""
-    kinds: ClassVar[int] = 2  # cells, and what they let out
-
-
-Memory = GRU | LSTM | None
-
-
-@dataclass(frozen=True)
-class PolicyNet(Net):
-    """The network of a policy, and that of its value (one body with two heads where observations
-    are graphs)."""
-
-    activation: Literal["relu", "tanh", "elu"] = "tanh"
-    """the function between layers"""
-    attention: Count = 4
-    """heads of a graph encoder's attention, each with its share of the width"""
-    memory: Memory = None
-    """what the policy and its value remember of an episode, each for itself, behind the layers of
-    `hidden`: none, gru(size) or lstm(size)"""
-
-    def check(self) -> None:
-        super().check()
-        if self.memory and self.module:
-            raise ConfigError(
-                "memory",
-                f"= {self.memory} does not go with a network of one's own (module): leave one of "
-                "them out.",
-            )
+class Drawn(Option):
+    """Rewards are normalised when a replay memory is drawn from."""
 
 
 # replay memory
@@ -130,29 +65,25 @@ class Prioritized(Option):
             )
 
 
+@dataclass(frozen=True)
+class Episodes(Option):
+    """Updates are due when `n` episodes have ended; for one environment."""
+
+    n: Count = 1
+
+
+EPISODE_STEPS = 100  # of an episode, where costs are estimated and nobody knows its length
+
+
 class OffPolicyConfig:
-    """Checks of replay settings: `capacity` rows, batches of `batch_size` x `accumulate` rows,
-    returns of `n_step` steps, `frames` per observation. Comes before AgentConfig among the bases of
-    a class that has these fields."""
+    """Checks of replay settings: `capacity` rows, returns of `n_step` steps, `frames` per
+    observation; and when updates are due. Comes before AgentConfig among the bases of a class that
+    has these fields."""
 
     run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_every": 10_000})
+    has_replay: ClassVar[bool] = True
     # steps of evaluations in a tenth of the time of an update
     steps_to_update: ClassVar[float] = 3 / 20
-
-    def check(self: Any) -> None:
-        if self.batch_size * self.accumulate > self.capacity:
-            times = f" x accumulate = {self.accumulate}" if "accumulate" in vars(self) else ""
-            raise ConfigError(
-                "batch_size",
-                f"= {self.batch_size}{times} is more than capacity = {self.capacity}: a batch "
-                "must fit into the replay memory.",
-            )
-        if self.n_step + self.frames + 1 > self.capacity:
-            raise ConfigError(
-                "n_step",
-                f"= {self.n_step} does not fit: it must be at most capacity - frames - 1 = "
-                f"{self.capacity - self.frames - 1}.",
-            )
 
     def check_run(self: Any, run: "Run") -> None:
         super().check_run(run)  # pyright: ignore[reportAttributeAccessIssue]  # AgentConfig's
@@ -160,19 +91,41 @@ class OffPolicyConfig:
             raise ConfigError(
                 "overlap", "= true is for one actor in the learner's process: others have ahead."
             )
-        rows = self.capacity // run.lanes
-        if rows < self.n_step + self.frames + 1:
+        if isinstance(self.every, Episodes) and run.lanes > 1:
             raise ConfigError(
-                "num_envs",
-                f"= {run.lanes // run.actors} leaves {rows} rows of replay for each environment, "
-                f"too few for agent.n_step = {self.n_step}: raise agent.capacity or lower "
-                "num_envs.",
+                "agent.every",
+                f"= {self.every} is for one environment, and there are {run.lanes}: count steps, "
+                "or set num_envs and actors to 1.",
             )
+
+    def lane_rows(self: Any, lanes: int) -> int:
+        """Rows of replay for each environment: at least those that one return needs."""
+        return max(self.capacity // lanes, self.n_step + self.frames + 1)
+
+    def updates_due(self: Any, before: int, step: int, since: Any) -> int:
+        """Updates that became due from one step to another. `since`: steps and episodes that were
+        stored since updates were last due by episodes; they begin anew where they are now."""
+        if not isinstance(self.every, Episodes):
+            rounds = step // self.every - before // self.every
+            return rounds * (self.every if self.updates < 0 else self.updates)
+        if since[1] < self.every.n:
+            return 0
+        due = int(since[0]) if self.updates < 0 else self.updates
+        since[:] = 0
+        return due
+
+    def usual_updates(self: Any, lanes: int) -> int:
+        """Updates of a round that has any; 0 where that depends on the length of episodes."""
+        if isinstance(self.every, Episodes):
+            return max(self.updates, 0)
+        return self.updates_due(0, max(lanes, self.every) // self.every * self.every, ())
 
     @property
     def evaluation_share(self: Any) -> float:
-        share = EVALUATION_SHARE + self.steps_to_update * self.updates / self.every
-        return min(share, MOST_EVALUATED)
+        by_episodes = isinstance(self.every, Episodes)
+        steps = self.every.n * EPISODE_STEPS if by_episodes else self.every
+        updates = 1 if self.updates < 0 else self.updates / steps
+        return min(EVALUATION_SHARE + self.steps_to_update * updates, MOST_EVALUATED)
 
     def first_update(self: Any, run: "Run") -> tuple[int, str]:
         starts = self.learning_starts
@@ -182,14 +135,6 @@ class OffPolicyConfig:
     def priorities(self: Any) -> Prioritized | None:
         """The prioritisation of replay; None: uniform."""
         return self.replay if isinstance(self.replay, Prioritized) else None
-
-
-@dataclass(frozen=True)
-class ActorCriticNet(Net):
-    """The network of a policy, and that of each critic, which also takes the action."""
-
-    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (256, 256)
-    """widths of the fully connected layers, after the convolutions if there are any"""
 
 
 @dataclass(frozen=True)
@@ -210,17 +155,20 @@ class ActorCriticConfig(OffPolicyConfig):
     exponential(start, end, steps) or a function of one's own"""
     adam_eps: Positive = 1e-8
     """Adam's denominator offset"""
+    weight_decay: NotNegative = 0.0
+    """share of every parameter, times lr, that a step takes away besides (AdamW)"""
     batch_size: Count = 256
     """transitions per gradient update"""
     capacity: Count = 1_000_000
-    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
-    row)"""
+    """rows of replay memory, those that one return of each environment needs at least; an episode
+    of T steps takes T + 1 (its true final observation has a row)"""
     learning_starts: Whole = 100
     """environment steps before the first update; until then actions are drawn uniformly"""
-    every: Count = 1
-    """environment steps between rounds of updates"""
-    updates: Count = 1
-    """gradient updates per round, run as one call"""
+    every: Count | Episodes = 1
+    """environment steps between rounds of updates, or episodes(n)"""
+    updates: Annotated[int, Limits(-1)] = 1
+    """gradient updates per round, run as one call; -1: as many as environment steps since the last
+    round; 0: none"""
     tau: Annotated[float, Limits(0, 1, above=True)] = 0.005
     """how far target networks move towards the learned ones after an update"""
     n_step: Count = 1

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self
 
 from tenfold.config.agent_config import AgentConfig, AgentDefault, FieldSpec, field_specs
 from tenfold.config.notation import parse_call, show, with_arguments
+from tenfold.config.options import Drawn, Sign
 from tenfold.config.schema import (
     Config,
     Count,
     DerivedDefault,
     Limits,
     OneOf,
-    Option,
     Positive,
     Whole,
 )
@@ -56,11 +56,6 @@ REMOVED = {
     "vectorize": ("scalar", "environments are stepped by tenfold's own adapter"),
     "learners": (1, "one process learns"),
 }
-
-
-@dataclass(frozen=True)
-class Sign(Option):
-    """Rewards for learning are -1, 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +126,10 @@ class Run(Config):
     normalize_obs: bool | None = None
     """observations are shifted and scaled by their running mean and deviation, which the checkpoint
     keeps, and evaluations and exports use; none: what agent.normalize_obs says"""
-    normalize_reward: bool = False
+    normalize_reward: bool | Drawn = False
     """rewards for learning are divided by the running deviation of the discounted return, and
-    clipped to +-10; returns are reported as they are"""
+    clipped to +-10; returns are reported as they are. drawn: a replay memory holds them as they
+    are, and what it draws is divided by the deviation of then"""
     clip_reward: Sign | Positive | None = None
     """rewards for learning are clipped to plus and minus this number (after they were normalised),
     or are their signs alone; returns are reported as they are"""
@@ -230,7 +226,7 @@ class Run(Config):
 
     @property
     def shapes_rewards(self) -> bool:
-        return self.normalize_reward or self.clip_reward is not None
+        return bool(self.normalize_reward) or self.clip_reward is not None
 
     @property
     def seeds(self) -> tuple[int, ...]:

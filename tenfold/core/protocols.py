@@ -316,9 +316,9 @@ class AlgorithmSpec:
             "maps observations to actions."
         )
 
-    def networks(self, settings: Any) -> int:
-        """How many networks of the size of `settings.net.hidden` an agent has."""
-        return 0
+    def hidden_layers(self, settings: Any) -> list[tuple[int, ...]]:
+        """Widths of the fully connected layers of each network that an agent has."""
+        return []
 
 
 class Callback:

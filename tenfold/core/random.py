@@ -62,6 +62,7 @@ class Purpose(IntEnum):
     WORLD = 43
     POLICY = 44
     NEXT_POLICY = 45
+    ACTION_NOISE = 46
 
 
 def mix_reference(x: int) -> int:

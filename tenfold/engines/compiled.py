@@ -109,6 +109,8 @@ class TracedOptimiser:
         mean = torch.lerp(mean, gradient, 1 - BETA1)
         square = square * BETA2 + gradient * gradient * (1 - BETA2)
         root = square.sqrt() / scalars[2] + self.agent.config.adam_eps
+        if decay := self.agent.config.weight_decay:
+            flat = flat * (1 - scalars[0] * decay)
         flat = flat - scalars[0] / scalars[1] * mean / root
         stepped = {"flat": flat, "mean": mean, "square": square, "gradient": gradient}
         for name, new in stepped.items():

@@ -18,7 +18,7 @@ from tenfold.core.errors import Obstacle
 from tenfold.core.system import capturing
 from tenfold.memory.staging import StagingBuffer
 from tenfold.nets.layers import layers_for_gpu
-from tenfold.ops.adam import adam_recorded, clip
+from tenfold.ops.adam import adam_recorded, clip, decay_weights
 
 TRIALS = 3  # of the work before it is recorded: libraries choose and allocate
 MOST = 8  # updates of a graph
@@ -209,6 +209,7 @@ class CudaGraphCapture:
         target, tau = getattr(agent, "target", None), sent.get("tau")
         limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
         buffers = (online.flat, online.flat_grad, agent.exp_avg, agent.exp_avg_sq)
+        decay_weights(online.flat, sent["lr"], agent.config.weight_decay)
         if self.by_kernels:
             from tenfold.ops.device.step import add_metrics, learn_step  # here: it needs Triton
 

@@ -135,7 +135,7 @@ class CudaGraphOffPolicy(CudaGraphCapture):
     def capture_updates(self) -> None:
         """Records the updates of a round, and how new rows follow."""
         settings, lanes = self.agent.config, len(self.envs.obs) // self.agent.members
-        left = settings.updates * max(1, lanes // settings.every)
+        left = settings.usual_updates(lanes)
         while left:
             count = self.at_once(left)
             self.capture_all(self.update_name(), self.sent, self.make_updates_work(count), count)
@@ -199,8 +199,8 @@ class RecordedOptimiser(EagerOptimiser):
         flat, grad, mean, square = buffers
         # a step counts itself, and another part of the networks takes the same number
         before = self.sent["before" if every == 1 else "policy_before"].clone()
-        eps = self.agent.config.adam_eps
-        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps)
+        eps, decay = self.agent.config.adam_eps, self.agent.config.weight_decay
+        adam_recorded(flat, grad, mean, square, before, self.sent["lr"], eps, decay)
 
 
 class ActorCriticTurns:

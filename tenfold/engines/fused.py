@@ -14,25 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.core.kernels import as_numbers, kernel, nanoseconds, schedule_at
+from tenfold.config.options import Episodes
+from tenfold.core.kernels import as_numbers, kernel, nanoseconds
 from tenfold.core.random import Purpose
 from tenfold.core.tables import open_table
 from tenfold.core.threads import UPDATES, asked_for, team_threads
-from tenfold.core.work import (
-    ALL,
-    BLOCK,
-    NO_TEAM,
-    THREADS,
-    block_size,
-    bounds_of,
-    pieces_of,
-    share_work,
-    team_of,
-)
-from tenfold.memory.replay_gather import gather_items, gather_masks
-from tenfold.memory.replay_rows import Stored, add_masks, add_rows, draw_prioritized, draw_ready
-from tenfold.ops.mlp import ACTIVATIONS
-from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
+from tenfold.core.work import ALL, BLOCK, NO_TEAM, THREADS, pieces_of, team_of
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.moments import norm_columns
 from tenfold.ops.split_mlp import are_wide
 
 # the settings that kernels read, by the names of the configs' fields, and what is derived from
@@ -41,6 +30,7 @@ PARAMS: dict[str, type] = {
     # of the network and the optimiser
     "activation": int,
     "adam_eps": float,
+    "weight_decay": float,
     "clip_norm": float,
     # of the memory
     "gamma": float,
@@ -54,10 +44,13 @@ PARAMS: dict[str, type] = {
     # when updates are due
     "learning_starts": int,
     "every": int,
+    "every_episodes": int,
     "updates": int,
+    "uniform_warm_up": bool,
     # of target networks
     "tau": float,
     "target_every": int,
+    "target_rounds": int,
     # of Q-learning
     "double": bool,
     "dueling": int,
@@ -96,7 +89,7 @@ FIRST_NUMBER = np.int64(0)  # of a schedule's numbers in its array: where they b
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4
 # typed: Numba compiles a function once more for each literal number it is called with
-ALL_STAGES, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+ALL_STAGES = np.int64(7)
 # places in `counter`, before those of SPENT
 STEP, ROUNDS, DUE = range(3)
 # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
@@ -113,6 +106,9 @@ def pack_params(agent: Any, exploration: Any = 0, **derived: Any) -> dict[str, n
     """The agent's settings as numbers for kernels: fields of its config by their names, and those
     that are `derived` from more than a field."""
     config, priorities = agent.config, getattr(agent.config, "priorities", None)
+    every = getattr(config, "every", 0)
+    if isinstance(every, Episodes):
+        derived |= {"every": 1, "every_episodes": every.n}
     derived |= {
         "activation": ACTIVATIONS[config.net.activation],
         "obs_scale": 1.0 if agent.norm else agent.layout.scale,
@@ -237,101 +233,6 @@ def many_rounds(play, moves, one_round, stages, most, arguments):
             one_round(stages, *arguments)
         most -= 1
     return ended
-
-
-@kernel(inline="always")
-def replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
-    """`one_round` with a replay memory."""
-    memory, acting = (m_obs, m_action), (e_action, e_obs)
-    step = (m_obs, m_action, e_action, e_obs, e_final_obs)
-    return one_round(store_in_replay, update, act, stages, table, step, memory, acting)
-
-
-@kernel(inline="always")
-def store_in_replay(table, step):
-    """The step just made, into the memory. Running statistics take in what is acted on next, steps
-    and rounds are counted, and updates become due; none before learning starts, or where the memory
-    has no rows."""
-    m_obs, m_action, e_action, e_obs, e_final_obs = step
-    a = open_table(table)
-    if a.m_mask.shape[1]:
-        ended = a.e_terminated, a.e_truncated
-        add_masks(a.m_mask, a.m_head, FIRST_LANE, *ended, a.e_skipped, a.e_mask, a.e_final_mask)
-    add_rows(
-        m_obs,
-        m_action,
-        a.m_reward,
-        a.m_kind,
-        a.m_ready,
-        a.m_head,
-        a.m_start,
-        a.m_count,
-        a.m_tree,
-        a.m_top,
-        a.n_step,
-        ONE_FRAME,
-        FIRST_LANE,
-        e_action,
-        a.e_reward,
-        a.e_terminated,
-        a.e_truncated,
-        a.e_skipped,
-        e_obs,
-        e_final_obs,
-    )
-    counter = a.counter
-    if a.norm.shape[1]:
-        norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
-        norm_scale(a.norm_count, a.norm[1], EPSILON, a.norm[2])
-    before = counter[STEP]
-    for i in range(a.e_skipped.size):
-        counter[STEP] += not a.e_skipped[i]
-    counter[ROUNDS] += 1
-    due = (counter[STEP] // a.every - before // a.every) * a.updates
-    counter[DUE] = due if counter[STEP] > a.learning_starts and a.m_count[0] > 0 else 0
-
-
-@kernel
-def gather_block(index, table, block, m_obs, m_action, action):
-    """Some items of a batch, as networks take them."""
-    a = open_table(table)
-    first, count = bounds_of(index, a.row.size, block)
-    gather_items(
-        first,
-        first + count,
-        a.row,
-        a.m_ready.size // a.m_head.size,
-        a.n_step,
-        a.gamma,
-        a.obs_scale,
-        Stored(m_obs, m_action, a.m_reward, a.m_kind),
-        a.inputs[0],
-        action,
-        a.items[REWARD],
-        a.items[DISCOUNT],
-        a.inputs[1],
-    )
-
-
-@kernel(inline="always")
-def draw_batch(table, key, m_obs, m_action, action):
-    """Draws rows of the memory, by priorities or all alike, and gathers them as networks take them:
-    `inputs` [2, features, B], `items`, and `action`. Of the items' weights those of uniform replay
-    stay as they are."""
-    a = open_table(table)
-    if a.prioritized:
-        beta = schedule_at(a.beta, FIRST_NUMBER, a.counter[STEP])
-        draw_prioritized(key, a.m_count, a.m_tree, beta, a.row, a.draw, a.items[WEIGHT])
-    else:
-        draw_ready(key, a.m_count, a.m_ready, a.m_head, a.row)
-    length, block = a.m_ready.size // a.m_head.size, block_size(a.team, a.row.size)
-    blocks = pieces_of(a.row.size, block)
-    share_work(a.team, blocks, gather_block, (table, block, m_obs, m_action, action))
-    if a.norm.shape[1]:  # the memory has observations as environments show them
-        for k in range(2):
-            norm_columns(a.inputs[k, : a.norm.shape[1]], a.norm, a.norm_clip)
-    if a.m_mask.shape[1]:
-        gather_masks(a.row, length, a.n_step, a.m_kind, a.m_mask, a.next_mask)
 
 
 @kernel

@@ -56,6 +56,7 @@ class FusedRounds:
     envs: Environments
     replay: Replay
     sums: Any
+    since: np.ndarray
 
     def __init__(self, agent: Any, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)  # type: ignore[call-arg]
@@ -67,7 +68,7 @@ class FusedRounds:
         self.action = np.zeros((envs.num_envs, *replay.action.shape[1:]), replay.batch.action.dtype)
         self.scaled = self.compiled_envs.action if self.compiled_envs else self.env_actions()
         self.table = KernelTable(
-            {"counter": self.counter, "sums": self.sums.numpy()},
+            {"counter": self.counter, "sums": self.sums.numpy(), "since": self.since},
             replay.columns(),
             step_arrays(envs),
             *self.columns(),

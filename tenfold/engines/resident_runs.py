@@ -13,7 +13,7 @@ from tenfold.core.random import Purpose, key
 from tenfold.core.system import capturing
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.bases import StateEnvironments
-from tenfold.ops.device.episodes import Episodes, EpisodeShape, Played, play
+from tenfold.ops.device.episodes import EpisodeRows, EpisodeShape, Played, play
 from tenfold.ops.device.language import key_tensor
 
 ArraySpecs = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # of one run: types and shapes
@@ -149,6 +149,6 @@ class ResidentRuns:
     def compile_evaluation(self, how: str) -> None:
         play(self.launcher(how), self.task, [[0]], 0, self.device)
 
-    def launcher(self, how: str) -> Callable[[Episodes, int, int, int, Any], None]:
+    def launcher(self, how: str) -> Callable[[EpisodeRows, int, int, int, Any], None]:
         """One launch of an evaluation's kernel."""
         raise NotImplementedError

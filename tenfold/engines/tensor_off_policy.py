@@ -151,7 +151,7 @@ class CudaGraphTensorActorCritic(ActorCriticTurns, CudaGraphCapture, TensorActor
         settings, lanes = self.agent.config, len(self.obs)
         for turn in range(self.agent.delay):
             self.turn = turn
-            left = settings.updates * max(1, lanes // settings.every)
+            left = settings.usual_updates(lanes)
             while left:
                 count = at_once(left)
                 self.capture_all(self.update_name(), self.sent, self.work_of(count), count)

@@ -12,7 +12,13 @@ from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, key
 from tenfold.core.system import require_memory
-from tenfold.memory.replay_gather import gather_masks, gather_rows, sample_indices, take_frames
+from tenfold.memory.replay_gather import (
+    drawn_returns,
+    gather_masks,
+    gather_rows,
+    sample_indices,
+    take_frames,
+)
 from tenfold.memory.replay_rows import add_masks, add_rows, write_priorities
 from tenfold.ops.sampling import make_tree, put
 
@@ -39,7 +45,7 @@ def replay_bytes(
 ) -> int:
     """Memory the replay will take, batches aside. `reals`: numbers of an action, where it is not
     one of some; `options`: the length of a mask."""
-    rows = config.capacity // num_envs * num_envs
+    rows = config.lane_rows(num_envs) * num_envs
     tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if config.priorities else 0
     row = layout.size * layout.dtype.itemsize + 4 * max(reals, 1) + ROW_BYTES + options
     return rows * row + tree
@@ -61,7 +67,7 @@ class Replay:
         """`member`: which agent of a world; `reals`: numbers of an action, where it is not one of
         some; `options`: the length of a mask, 0 where there is none."""
         require_memory(replay_bytes(config, layout, num_envs, reals, options))
-        self.lane_rows = config.capacity // num_envs
+        self.lane_rows = config.lane_rows(num_envs)
         self.n_step, self.gamma, self.layout, self.frames = (
             config.n_step,
             config.gamma,
@@ -84,6 +90,7 @@ class Replay:
         self.top = np.ones(1)  # the largest priority so far, given to new rows
         self.writes = 0  # calls that wrote rows
         self.stream = key(seed, Purpose.REPLAY, member)
+        self.form: Any = None  # in which rewards are drawn, where it is not the one they came in
         self.draw = np.zeros(size)  # scratch, as are the rows that a batch's observations lie in
         self.indices = np.zeros((2, size, config.frames), np.int64)
         shape = (
@@ -119,6 +126,11 @@ class Replay:
         differ."""
         names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top", "mask")
         batch = {"row": self.batch.row, "draw": self.draw, "next_mask": self.batch.next_mask}
+        moments = self.form.norm.moments if self.form else np.zeros((0, 0))
+        batch |= {
+            "reward_moments": moments,
+            "reward_limit": np.full(1, self.form.limit if self.form else 0.0),
+        }
         return {f"m_{name}": getattr(self, name) for name in names} | batch
 
     def begin(self, obs: np.ndarray, mask: np.ndarray | None = None) -> None:
@@ -224,6 +236,18 @@ class Replay:
             self.batch.row,
             *outputs,
         )
+        self.form_returns(outputs[2])
+
+    def reward_by(self, form: Any) -> None:
+        """Rewards are drawn in this form from now on."""
+        self.form = form
+
+    def form_returns(self, out: np.ndarray) -> None:
+        """The returns of the last batch by rewards in the form of now."""
+        if self.form:
+            stored, form = (self.reward, self.kind), self.form
+            returns = self.batch.row, self.lane_rows, self.n_step, self.gamma, *stored
+            drawn_returns(*returns, form.norm.moments[2, 0], form.limit, out)
 
     def gather(self) -> ReplayBatch:
         """The batch of the rows drawn last, gathered anew."""
@@ -231,6 +255,7 @@ class Replay:
         stored = self.action, self.reward, self.kind
         outputs = self.indices, b.action, b.reward, b.discount
         gather_rows(b.row, self.lane_rows, self.n_step, self.gamma, 0, *stored, *outputs)
+        self.form_returns(b.reward)
         take_frames(self.obs, self.indices, self.flat_obs, self.flat_next_obs)
         return b
 

@@ -145,6 +145,38 @@ def gather_rows(
     return indices, out_action, out_reward, out_discount
 
 
+def return_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for row, length, n_step, gamma, _, _, reward, kind, *_ in gather_examples(rng, dtype):
+        rewards = rng.normal(size=len(reward)).astype(np.float32)
+        yield row, length, n_step, gamma, rewards, kind, 1.7, 1.2, np.zeros(len(row), np.float32)
+
+
+def drawn_returns_reference(row, length, n_step, gamma, reward, kind, scale, limit, out):
+    """The returns of `gather_rows` of rewards that are scaled, then clipped to ±limit."""
+    unused = np.zeros((2, max(len(row), len(kind))))
+    indices, scaled = np.zeros((2, len(row), 1), np.int64), np.clip(reward * scale, -limit, limit)
+    outputs = unused[0], out, unused[1]
+    gather_rows_reference(row, length, n_step, gamma, 0, unused[0], scaled, kind, indices, *outputs)
+    return out
+
+
+@pair(drawn_returns_reference, return_examples, rtol=1e-6, atol=1e-6)
+@kernel
+def drawn_returns(row, length, n_step, gamma, reward, kind, scale, limit, out):
+    for item in range(row.size):
+        t = row[item]
+        start = 0 if t < length else t // length * length
+        total, discount = 0.0, 1.0
+        for _ in range(n_step):
+            total += discount * min(max(reward[t] * scale, -limit), limit)
+            discount *= gamma
+            if kind[t] != STEP:
+                break
+            t = t + 1 if t + 1 < start + length else start
+        out[item] = total
+    return out
+
+
 @kernel
 def take_frames(obs, indices, out_obs, out_next):
     """The observations [B, frames · size] at the indices of `gather_rows`."""

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
+ACTIVATIONS = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "selu": nn.SELU,
+    "leaky_relu": nn.LeakyReLU,
+}
 
 
 class FlattenLast(nn.Module):

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.options import PolicyNet
+from tenfold.config.networks import PolicyNet
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.layers import ACTIVATIONS, FlatModule
+from tenfold.nets.layers import FlatModule
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
+from tenfold.ops.activations import activation_of
 from tenfold.ops.segments import Graphs, NodeOutputs, rows, segment_softmax, segment_sum
 
 LOG_STD_LIMIT = 2.0  # of a learned deviation, above; below it is the setting `least_std`
@@ -44,7 +45,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, edge: int, net: PolicyNet, nodes: bool) -> None:
         super().__init__()
-        self.heads, self.activation = net.attention, ACTIVATIONS[net.activation]
+        self.heads, self.activation = net.attention, activation_of(net.activation)
         self.norm, self.token_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.ask, self.hear = nn.Linear(width, width), nn.Linear(width, width)
         self.lift, self.sink = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)

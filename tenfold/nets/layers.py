@@ -12,7 +12,7 @@ one array: `FlatModule`. With members the buffers are [M, P], a contiguous row f
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Self
@@ -22,8 +22,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.core.pairs import pair
+from tenfold.core.random import fill_uniform
 from tenfold.ops.qlearning import tensor
 
 
@@ -94,11 +95,6 @@ class FlatModule(nn.Module):
         return clone.flatten()
 
 
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "relu": F.relu,
-    "tanh": torch.tanh,
-    "elu": F.elu,
-}
 # channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
 CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
 LONG = 64  # numbers of a row from which products are faster
@@ -279,6 +275,17 @@ class Layer(nn.Module):
         if self.stride:
             return convolve(x, weight, bias, self.stride)
         return linear(x, weight, bias)
+
+
+def draw_uniform_start(network: FlatModule, stream: int) -> None:
+    """Weights and biases uniform within ±1/√inputs, and those of a memory of H numbers within ±1/√H
+    (torch's default)."""
+    numbers = fill_uniform(stream, 0, np.empty(network.flat.numel()))
+    with torch.no_grad():
+        network.flat.copy_(torch.from_numpy(numbers))
+        for module in network.modules():
+            for parameter in module.parameters(recurse=False) if hasattr(module, "bound") else ():
+                parameter.mul_(2).sub_(1).mul_(module.bound)
 
 
 def layers_of(

@@ -2,6 +2,7 @@
 with critics of state and action (`ActorCritics`)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.options import Net
+from tenfold.config.networks import Net, PolicyNet
 from tenfold.core.errors import ConfigError, UserError, described
-from tenfold.core.random import Purpose, draw_bits, fill_normal, fill_uniform, key
+from tenfold.core.random import Purpose, draw_bits, fill_normal, key
 from tenfold.core.registry import import_by_name
-from tenfold.nets.layers import ACTIVATIONS, FlatModule, Layer, layers_of
+from tenfold.nets.layers import FlatModule, Layer, draw_uniform_start, layers_of
+from tenfold.ops.activations import activation_of
 
+Draw = Callable[[torch.Tensor, float], None]  # orthogonal weights of this gain into a tensor
 # of orthogonal weights: between layers, of the last ones
 OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
@@ -33,7 +36,7 @@ class Tower(nn.Module):
     ) -> None:
         super().__init__()
         self.lead = 1 if members is None else 2
-        self.activation = ACTIVATIONS[net.activation]
+        self.activation = activation_of(net.activation)
         self.convolutions, self.layers, self.sizes = layers_of(
             shape, outputs, net, members, extra_inputs=extra_inputs
         )
@@ -45,6 +48,14 @@ class Tower(nn.Module):
         x = self.layers[0](x if extra is None else torch.cat([x, extra], -1))
         return self.rest(x)
 
+    def draw_start(self, draw: Draw, gain: float) -> None:
+        """Orthogonal weights, those of the last layer times `gain`, and zero biases."""
+        layers = [*self.convolutions, *self.layers]
+        for layer in layers:
+            assert isinstance(layer, Layer)
+            layer.bias.zero_()
+            draw(layer.weight, gain if layer is layers[-1] else OUTER_GAIN)
+
     def rest(self, x: torch.Tensor) -> torch.Tensor:
         """What follows the first fully connected layer's sums."""
         for layer in list(self.layers)[1:]:
@@ -54,8 +65,8 @@ class Tower(nn.Module):
 
 class PolicyNetwork(FlatModule):
     """Observation [B, *shape] -> (logits and means [B, M + D], value [B], or [B, columns]).
-    Parameters in this order: deviations, policy, value, critic (of observation and one-hot action,
-    where there is one)."""
+    Parameters in this order: deviations, the body that both share (where there is one), policy,
+    value, critic (of observation and one-hot action, where there is one)."""
 
     state_size = hidden_size = 0  # numbers that the policy, and both networks, remember
 
@@ -64,27 +75,32 @@ class PolicyNetwork(FlatModule):
         shape: tuple[int, ...],
         options: int,
         reals: int,
-        net: Net,
+        net: PolicyNet,
         scale: float = 1.0,
         critic: bool = False,
         columns: int = 0,
     ) -> None:
         """`columns` of the value, where it is not one number."""
         super().__init__()
-        self.scale, self.columns = scale, columns
+        self.scale, self.columns, self.init = scale, columns, net.init
         self.module_name = net.module
+        self.activation = activation_of(net.activation)
+        self.body = Tower(shape, net.hidden[0], net.body) if net.shared_body else None
+        if self.body:
+            shape, net = net.hidden[:1], net.behind_body
         self.shape, self.outputs = shape, options + reals
         self.policy: Any = self.tower(shape, options + reals, net)
         self.log_std = nn.Parameter(torch.zeros(reals))
-        self.value: Any = self.tower(shape, columns or 1, net)
+        self.value: Any = self.tower(shape, columns or 1, net.of_value)
         if critic and self.module_name:
             raise ConfigError(
                 "agent.net.module", "is not for counterfactual baselines: leave one of them out."
             )
-        self.critic = Tower((math.prod(shape) + options,), 1, net) if critic else None
+        inputs = (math.prod(shape) + options,)
+        self.critic = Tower(inputs, 1, net.of_value) if critic else None
         self.flatten()
 
-    def tower(self, shape: tuple[int, ...], outputs: int, net: Net) -> Any:
+    def tower(self, shape: tuple[int, ...], outputs: int, net: PolicyNet) -> Any:
         """Ours, or the user's."""
         if net.module:
             return own_network(net.module, shape, outputs)
@@ -92,35 +108,43 @@ class PolicyNetwork(FlatModule):
 
     def initialise(self, seed: int, std: float) -> "PolicyNetwork":
         """Orthogonal weights and zero biases; a small last layer, so that the first policy is
-        nearly uniform. Networks of one's own see to that themselves."""
+        nearly uniform. `net.init` may ask for torch's start instead. Networks of one's own see to
+        that themselves."""
         if self.module_name:
             self.policy = own_network(self.module_name, self.shape, self.outputs, seed)
             self.value = own_network(self.module_name, self.shape, self.columns or 1, seed, 1)
             with torch.no_grad():
                 self.log_std.fill_(math.log(std))
             return self.flatten()
-        used, stream = 0, key(seed, Purpose.INIT)
+        stream = key(seed, Purpose.INIT)
+        if self.init == "torch":
+            draw_uniform_start(self, stream)
+        else:
+            self.draw_orthogonal(stream)
         with torch.no_grad():
-            for tower, gain in (
-                (self.policy, POLICY_GAIN),
-                (self.value, VALUE_GAIN),
-                (self.critic, VALUE_GAIN),
-            ):
-                layers = [*tower.convolutions, *tower.layers] if tower else []
-                for index, layer in enumerate(layers):
-                    assert isinstance(layer, Layer)
-                    layer.bias.zero_()
-                    noise = fill_normal(stream, used, np.zeros(layer.weight.numel()))
-                    used += noise.size
-                    flat = orthogonal(noise.reshape(len(layer.weight), -1)) * (
-                        gain if index == len(layers) - 1 else OUTER_GAIN
-                    )
-                    layer.weight.copy_(torch.from_numpy(flat).view_as(layer.weight))
             self.log_std.fill_(math.log(std))
         return self
 
+    @torch.no_grad()
+    def draw_orthogonal(self, stream: int) -> None:
+        used = 0
+
+        def draw(weight: torch.Tensor, gain: float) -> None:
+            nonlocal used
+            noise = fill_normal(stream, used, np.zeros(weight.numel()))
+            used += noise.size
+            matrix = orthogonal(noise.reshape(len(weight), -1)) * gain
+            weight.copy_(torch.from_numpy(matrix).view_as(weight))
+
+        gains = (OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, VALUE_GAIN)
+        for tower, gain in zip(
+            (self.body, self.policy, self.value, self.critic), gains, strict=True
+        ):
+            if tower:
+                tower.draw_start(draw, gain)
+
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x = self.scaled(obs)
+        x = self.features(obs)
         return self.policy(x), self.valued(self.value(x))
 
     # one step of each environment; a network without a memory passes the empty state on
@@ -135,10 +159,10 @@ class PolicyNetwork(FlatModule):
         self, obs: torch.Tensor, state: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The policy alone, for states [B, state_size]: (logits and means, next state)."""
-        return self.policy(self.scaled(obs)), state
+        return self.policy(self.features(obs)), state
 
     def values(self, obs: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        return self.valued(self.value(self.scaled(obs)))
+        return self.valued(self.value(self.features(obs)))
 
     def valued(self, output: torch.Tensor) -> torch.Tensor:
         """The value network's output [B, 1] as [B]; columns stay."""
@@ -147,6 +171,11 @@ class PolicyNetwork(FlatModule):
     def scaled(self, obs: torch.Tensor) -> torch.Tensor:
         x = obs.to(self.flat.dtype)
         return x * self.scale if self.scale != 1.0 else x
+
+    def features(self, obs: torch.Tensor) -> torch.Tensor:
+        """What policy and value read: observations, or the shared body's output."""
+        x = self.scaled(obs)
+        return self.activation(self.body(x)) if self.body else x
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:
@@ -226,7 +255,8 @@ class ActorCritics(FlatModule):
         self.size = sizes
         self.actor: Any = Tower(sizes.shape, sizes.policy_outputs, net) if actor else None
         self.critics = nn.ModuleList(
-            Tower(sizes.shape, sizes.values, net, sizes.reals) for _ in range(sizes.critics)
+            Tower(sizes.shape, sizes.values, net.of_value, sizes.reals)
+            for _ in range(sizes.critics)
         )
         self.temperature: Any = Temperature() if temperature else None
         self.flatten()
@@ -243,14 +273,9 @@ class ActorCritics(FlatModule):
 
     def initialise(self, seed: int, temperature: float = 1.0) -> "ActorCritics":
         """Weights and biases uniform within ±1/√inputs (torch's default)."""
-        numbers = fill_uniform(key(seed, Purpose.INIT), 0, np.empty(self.flat.numel()))
-        with torch.no_grad():
-            self.flat.copy_(torch.from_numpy(numbers))
-            for layer in self.modules():
-                if isinstance(layer, Layer):
-                    for parameter in (layer.weight, layer.bias):
-                        parameter.mul_(2).sub_(1).mul_(layer.bound)
-            if self.temperature:
+        draw_uniform_start(self, key(seed, Purpose.INIT))
+        if self.temperature:
+            with torch.no_grad():
                 self.temperature.log.fill_(math.log(temperature))
         return self
 
@@ -279,7 +304,7 @@ class StackedTowers(FlatModule):
         super().__init__()
         size, critics = network.size, network.places["critics"]
         self.members = self.many = size.critics
-        self.towers = Tower(size.shape, size.values, net, size.reals, size.critics)
+        self.towers = Tower(size.shape, size.values, net.of_value, size.reals, size.critics)
         buffers = (
             flat[critics].view(size.critics, -1) for flat in (network.flat, network.flat_grad)
         )

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import NATURE_SIDE, ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
-from tenfold.nets.layers import ACTIVATIONS, CONVOLUTIONS, FlatModule, Layer, layers_of
+from tenfold.nets.layers import CONVOLUTIONS, FlatModule, Layer, layers_of
 from tenfold.nets.policy import own_network
+from tenfold.ops.activations import activation_of
 from tenfold.ops.qlearning import dueling, midpoints, tensor
 
 if TYPE_CHECKING:  # a type alone
@@ -46,7 +47,7 @@ class QNetwork(FlatModule):
         self.members, self.actions, self.scale = members, actions, scale
         self.atoms, self.implicit = config.atoms, config.implicit
         self.dueling = config.dueling
-        self.activation = ACTIVATIONS[config.net.activation]
+        self.activation = activation_of(config.net.activation)
         self.convolutions, self.layers, self.sizes = layers_of(
             obs_shape, (actions + self.dueling) * self.atoms, config.net, members, config.sigma
         )

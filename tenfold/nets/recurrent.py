@@ -1,18 +1,17 @@
-"""The networks of a policy that remembers: in front the usual layers, then a memory, then one
-linear layer. Policy and value have a memory each: what one has to remember is not bent by the
-other's gradient, as with everything else they have."""
+"""The networks of a policy that remembers: in front the usual layers, then a memory, then those of
+`net.after` and a linear one. Policy and value have a memory each: what one has to remember is not
+bent by the other's gradient, as with everything else they have."""
 
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.options import LSTM, PolicyNet
-from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.layers import ACTIVATIONS, Layer, layers_of
-from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, PolicyNetwork, orthogonal
+from tenfold.config.networks import LSTM, PolicyNet
+from tenfold.nets.layers import Layer, layers_of
+from tenfold.nets.policy import OUTER_GAIN, Draw, PolicyNetwork, Tower
+from tenfold.ops.activations import activation_of
 from tenfold.ops.recurrence import GRU_GATES, LSTM_GATES, recur
 
 
@@ -45,6 +44,7 @@ class RecurrentLayer(nn.Module):
         self.size = net.memory.size
         self.gates = LSTM_GATES if isinstance(net.memory, LSTM) else GRU_GATES
         self.state_size = self.size * net.memory.kinds
+        self.bound = 1 / math.sqrt(self.size)  # of torch's initial values
         rows = self.gates * self.size
         self.weight_ih = nn.Parameter(torch.zeros(rows, inputs))
         self.weight_hh = nn.Parameter(torch.zeros(rows, self.size))
@@ -60,15 +60,31 @@ class RecurrentLayer(nn.Module):
 
 class MemoryTower(nn.Module):
     """Convolutions if the input is an image, fully connected layers with an activation behind each,
-    a memory, a linear layer."""
+    a memory, layers behind it (`head`), of which the last is linear."""
 
     def __init__(self, shape: tuple[int, ...], outputs: int, net: PolicyNet) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[net.activation]
+        self.activation = activation_of(net.activation)
         self.convolutions, layers, sizes = layers_of(shape, outputs, net)
         self.layers, self.sizes = layers[:-1], sizes[:-1]
         self.memory = RecurrentLayer(self.sizes[-1], net)
-        self.head = Layer(self.memory.size, outputs, None, stride=0)
+        self.head = Tower((self.memory.size,), outputs, net.behind_memory)
+
+    def draw_start(self, draw: Draw, gain: float) -> None:
+        """As `Tower.draw_start`; a memory's matrices are orthogonal, and an LSTM begins by keeping
+        what it holds (forget gates of bias 1: Jozefowicz et al., 2015)."""
+        for layer in [*self.convolutions, *self.layers]:
+            assert isinstance(layer, Layer)
+            layer.bias.zero_()
+            draw(layer.weight, OUTER_GAIN)
+        self.head.draw_start(draw, gain)
+        memory, size = self.memory, self.memory.size
+        for weight in (memory.weight_ih, memory.weight_hh):
+            draw(weight, 1.0)
+        memory.bias_ih.zero_()
+        memory.bias_hh.zero_()
+        if memory.gates == LSTM_GATES:
+            memory.bias_ih[size : 2 * size] = 1
 
     def forward(
         self, rows: torch.Tensor, state: torch.Tensor, keep: torch.Tensor
@@ -104,41 +120,13 @@ class RecurrentNetwork(PolicyNetwork):
         """Numbers that both remember."""
         return self.state_size + self.value.memory.state_size
 
-    def initialise(self, seed: int, std: float) -> "RecurrentNetwork":
-        """As without a memory; a memory's matrices are orthogonal, and an LSTM begins by keeping
-        what it holds (forget gates of bias 1: Jozefowicz et al., 2015)."""
-        used, stream = 0, key(seed, Purpose.INIT)
-
-        def draw(weight: torch.Tensor, gain: float) -> None:
-            nonlocal used
-            noise = fill_normal(stream, used, np.zeros(weight.numel()))
-            used += noise.size
-            matrix = orthogonal(noise.reshape(len(weight), -1)) * gain
-            weight.copy_(torch.from_numpy(matrix).view_as(weight))
-
-        with torch.no_grad():
-            for tower, gain in ((self.policy, POLICY_GAIN), (self.value, VALUE_GAIN)):
-                for layer in [*tower.convolutions, *tower.layers, tower.head]:
-                    assert isinstance(layer, Layer)
-                    layer.bias.zero_()
-                    draw(layer.weight, gain if layer is tower.head else OUTER_GAIN)
-                memory, size = tower.memory, tower.memory.size
-                for weight in (memory.weight_ih, memory.weight_hh):
-                    draw(weight, 1.0)
-                memory.bias_ih.zero_()
-                memory.bias_hh.zero_()
-                if memory.gates == LSTM_GATES:
-                    memory.bias_ih[size : 2 * size] = 1
-            self.log_std.fill_(math.log(std))
-        return self
-
     def forward(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         output, value, _ = self.unroll(obs)
         return output, value
 
     def unroll(self, obs: Sequences) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(logits and means, values, the states behind the last rows)."""
-        x, split = self.scaled(obs.rows), self.state_size
+        x, split = self.features(obs.rows), self.state_size
         output, policy_state = self.policy(x, obs.state[:, :split], obs.keep)
         value, value_state = self.value(x, obs.state[:, split:], obs.keep)
         return output, self.valued(value), torch.cat([policy_state, value_state], -1)
@@ -151,9 +139,9 @@ class RecurrentNetwork(PolicyNetwork):
     def policy_step(
         self, obs: torch.Tensor, state: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.policy(self.scaled(obs), state, one_step(obs, state).keep)
+        return self.policy(self.features(obs), state, one_step(obs, state).keep)
 
     def values(self, obs: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         value_state = state[:, self.state_size :]
-        value, _ = self.value(self.scaled(obs), value_state, one_step(obs, state).keep)
+        value, _ = self.value(self.features(obs), value_state, one_step(obs, state).keep)
         return self.valued(value)

@@ -41,12 +41,14 @@ def adam_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
                 if step == 1
                 else (mean * 0.1, square.square() * 0.1)
             )
-            yield flat, grad, *start, step, 1e-3, 1e-8
+            for decay in (0.0, 3.0):
+                yield flat, grad, *start, step, 1e-3, 1e-8, decay
 
 
-def adam_reference(flat, grad, mean, square, step, lr, eps):
+def adam_reference(flat, grad, mean, square, step, lr, eps, decay=0.0):
     parameters = [torch.nn.Parameter(p) for p in split_flat(flat)]
-    optimiser = torch.optim.Adam(parameters, lr=lr, betas=(BETA1, BETA2), eps=eps, foreach=False)
+    options = {"lr": lr, "betas": (BETA1, BETA2), "eps": eps, "foreach": False}
+    optimiser = torch.optim.AdamW(parameters, weight_decay=decay, **options)
     for p, g, m, s in zip(
         parameters, split_flat(grad), split_flat(mean), split_flat(square), strict=True
     ):
@@ -69,9 +71,11 @@ def adam(
     step: int,
     lr: float,
     eps: float,
+    decay: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Step number `step` (from 1) of Adam (Kingma & Ba, 2015), in place on all parameters at
     once."""
+    decay_weights(flat, lr, decay)
     mean.lerp_(grad, 1 - BETA1)
     square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
     root = (square.sqrt() / (1 - BETA2**step) ** 0.5).add_(eps)
@@ -79,13 +83,20 @@ def adam(
     return flat, mean, square
 
 
+def decay_weights(flat: torch.Tensor, lr: float | torch.Tensor, decay: float) -> None:
+    """θ ← (1 − lr·decay)·θ, in place: in front of a step of Adam it makes AdamW (Loshchilov &
+    Hutter, 2019)."""
+    if decay:
+        flat.mul_(1 - lr * decay)
+
+
 def recorded_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for *buffers, step, lr, eps in adam_examples(rng, dtype):
-        yield *buffers, torch.tensor(float(step - 1)), torch.tensor(lr), eps
+    for *buffers, step, lr, eps, decay in adam_examples(rng, dtype):
+        yield *buffers, torch.tensor(float(step - 1)), torch.tensor(lr), eps, decay
 
 
-def recorded_reference(flat, grad, mean, square, before, lr, eps):
-    return adam_reference(flat, grad, mean, square, int(before) + 1, float(lr), eps)
+def recorded_reference(flat, grad, mean, square, before, lr, *more):
+    return adam_reference(flat, grad, mean, square, int(before) + 1, float(lr), *more)
 
 
 @pair(recorded_reference, recorded_examples, rtol=1e-5, atol=1e-7)
@@ -98,10 +109,12 @@ def adam_recorded(
     before: torch.Tensor,
     lr: torch.Tensor,
     eps: float,
+    decay: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`adam` for work that is recorded and repeated: what changes from step to step, how many there
     were `before` and the learning rate, are tensors, and all is one kernel. `before` [] or [M]
     counts this step afterwards."""
+    decay_weights(flat, lr, decay)
     members = flat.dim() > 1
     per_member = [t.unbind() if members else [t] for t in (flat, grad, mean, square, before)]
     flats, grads, means, squares, steps = map(list, per_member)
@@ -144,10 +157,10 @@ def on_tensors(reference: Any) -> Any:
 
 @pair(on_tensors(adam_reference), arrays(adam_examples), rtol=1e-5, atol=1e-7)
 @kernel
-def adam_numba(flat, grad, mean, square, step, lr, eps):
+def adam_numba(flat, grad, mean, square, step, lr, eps, decay):
     keep1, new1 = np.float32(BETA1), np.float32(1 - BETA1)
     keep2, new2 = np.float32(BETA2), np.float32(1 - BETA2)
-    rate = np.float32(lr / (1 - BETA1**step))
+    rate, keep = np.float32(lr / (1 - BETA1**step)), np.float32(1 - lr * decay)
     unbias, offset = np.float32(1 / np.sqrt(1 - BETA2**step)), np.float32(eps)
     for j in range(flat.size):
         g = grad[j]
@@ -155,7 +168,7 @@ def adam_numba(flat, grad, mean, square, step, lr, eps):
         s = keep2 * square[j] + new2 * g * g
         m = np.float32(0) if abs(m) < TINY else m
         s = np.float32(0) if s < TINY else s
-        flat[j] -= rate * m / (np.sqrt(s) * unbias + offset)
+        flat[j] = keep * flat[j] - rate * m / (np.sqrt(s) * unbias + offset)
         mean[j], square[j] = m, s  # not read back: the loop is then three times as fast
     return flat, mean, square
 
@@ -193,11 +206,12 @@ def descend(
     lr: float,
     eps: float = ADAM_EPS,
     limit: float | None = None,
+    decay: float = 0.0,
 ) -> torch.Tensor:
     """Step number `step` of Adam by the gradient clipped to norm `limit` (None: as it is), in
     place; returns each member's norm before that."""
     norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
-    adam(flat, grad, mean, square, step, lr, eps)
+    adam(flat, grad, mean, square, step, lr, eps, decay)
     return norm
 
 

@@ -4,8 +4,9 @@ nothing.
 `sizes` holds the widths [inputs, hidden…, outputs]; the buffer holds weight (out, in) and bias of
 each layer in turn, the order of `parameters()` of the torch module that views it. Any depth, one
 signature, float32. Activations are [features, B]: then the products of the forward pass need no
-transpose (`ops.products`). Layer outputs lie one after another in `hidden`, Σ sizes[1:] × B
-numbers, the network's output last.
+transpose (`ops.products`). Layer outputs lie one after another at the end of `hidden`, Σ sizes[1:]
+× B numbers, the network's output last. GELU's and SiLU's values do not tell their derivatives: for
+the backward pass `hidden` has as much room again in front, where these are kept (`layer_total`).
 """
 
 from collections.abc import Iterator
@@ -16,8 +17,16 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from tenfold.core.kernels import kernel, tanh
+from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.ops.activations import (
+    ACTIVATIONS,
+    FUNCTIONS,
+    GELU,
+    RELU,
+    activate,
+    through_activation,
+)
 from tenfold.ops.products import (
     NEXT,
     NO_FLOOR,
@@ -30,10 +39,6 @@ from tenfold.ops.products import (
     layer_by_weight,
 )
 from tenfold.ops.tiles import LANES, at, on_stack
-
-RELU, TANH, ELU = range(3)
-ACTIVATIONS = {"relu": RELU, "tanh": TANH, "elu": ELU}
-FUNCTIONS = (F.relu, torch.tanh, F.elu)
 
 
 def parameter_count(sizes: Any) -> int:
@@ -49,10 +54,39 @@ def parameter_total(sizes):
     return total
 
 
+@kernel
+def output_total(sizes):
+    """Numbers that all layers give for an item."""
+    total = 0
+    for i in range(1, sizes.size):
+        total += sizes[i]
+    return total
+
+
+@kernel
+def layer_total(sizes, activation):
+    """Room for an item in `hidden`, from which a backward pass can be made."""
+    return output_total(sizes) * (2 if activation >= GELU else 1)
+
+
+@kernel
+def room_of(scratch, sizes, activation, rows):
+    """The part of scratch that is `hidden` for so many rows."""
+    return scratch[: rows * layer_total(sizes, activation)]
+
+
+@kernel
+def kept_at(activation, rows, sizes, hidden):
+    """How far in front of an output the activation's derivative is kept in so much room; 0: it is
+    not."""
+    numbers = rows * output_total(sizes)
+    return numbers if activation >= GELU and hidden >= 2 * numbers else 0
+
+
 def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Flat parameters, sizes, activation, inputs, scratch for hidden layers, and a derivative by
     the output."""
-    for activation in (RELU, TANH, ELU):
+    for activation in ACTIVATIONS.values():
         for sizes, rows in (
             ((1, 1), 1),
             ((4, 64, 64, 2), 32),
@@ -71,25 +105,22 @@ def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
                 width,
                 activation,
                 rng.normal(size=(sizes[0], rows)).astype(dtype),
-                np.zeros(rows * sum(sizes[1:]), dtype),
+                np.zeros(rows * layer_total(width, activation), dtype),
                 rng.normal(size=(sizes[-1], rows)).astype(dtype),
             )
 
 
-@kernel
-def activate(size, h, activation):
-    """h ← f(h); the product has done ReLU."""
-    if activation == TANH:
-        for i in range(size):
-            h[i] = tanh(h[i])
-    elif activation == ELU:
-        for i in range(size):
-            h[i] = h[i] if h[i] > 0 else np.expm1(h[i])
-
-
 def forward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for flat, sizes, activation, x, hidden, _ in mlp_examples(rng, dtype):
-        yield flat, sizes, activation, x, hidden
+    """With room for a backward pass and without, and with room for a larger network."""
+    for k, (flat, sizes, activation, x, hidden, _) in enumerate(mlp_examples(rng, dtype)):
+        outputs = x.shape[1] * output_total(sizes)
+        yield (
+            flat,
+            sizes,
+            activation,
+            x,
+            (hidden, hidden[:outputs], np.zeros(outputs + 5, dtype))[k % 3],
+        )
 
 
 def mlp_forward_reference(flat, sizes, activation, x, hidden):
@@ -116,7 +147,9 @@ def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> 
 def mlp_forward(flat, sizes, activation, x, hidden):
     """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the
     backward pass."""
-    rows, used, offset, last, below = x.shape[1], 0, 0, sizes.size - 2, at(x, 0)
+    rows, used, last, below = x.shape[1], 0, sizes.size - 2, at(x, 0)
+    offset = hidden.size - rows * output_total(sizes)
+    kept = kept_at(activation, rows, sizes, hidden.size)
     for i in range(last + 1):
         into, out = sizes[i], sizes[i + 1]
         floor = np.float32(0) if activation == RELU and i < last else NO_FLOOR
@@ -131,25 +164,11 @@ def mlp_forward(flat, sizes, activation, x, hidden):
             floor,
         )
         if i < last:
-            activate(rows * out, at(hidden, offset), activation)
+            activate(rows * out, at(hidden, offset), activation, kept)
         below = at(hidden, offset)
         used += out * (into + 1)
         offset += rows * out
     return hidden[offset - rows * sizes[last + 1] : offset].reshape(sizes[last + 1], rows)
-
-
-@kernel
-def through_activation(size, delta, h, activation):
-    """delta ← delta · f', where f' is found from f's value h."""
-    if activation == RELU:
-        for i in range(size):
-            delta[i] = delta[i] if h[i] > 0 else np.float32(0)
-    elif activation == TANH:
-        for i in range(size):
-            delta[i] *= np.float32(1) - h[i] * h[i]
-    else:
-        for i in range(size):
-            delta[i] *= np.float32(1) if h[i] > 0 else h[i] + np.float32(1)
 
 
 def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -183,7 +202,28 @@ def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
     """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the
     derivative by the output; the rest of it and `turned` [B × the largest width] are scratch. The
     derivative by the input is not formed."""
+    mlp_backward_to_input(flat, sizes, activation, x, hidden, delta, turned, grad, delta[:0])
+    return grad
+
+
+def to_input_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for *inputs, grad in backward_examples(rng, dtype):
+        yield *inputs, grad, np.zeros(inputs[3].size, dtype)
+
+
+def to_input_reference(flat, sizes, activation, x, hidden, delta, turned, grad, by_input):
+    """∂/∂θ and ∂/∂x of Σ output · (the derivative by the output), by autograd."""
+    network = flat, sizes, activation, x, hidden, delta
+    by_parameters = mlp_backward_reference(*network, turned, grad)
+    return by_parameters, mlp_by_input_reference(*network, 0, by_input).flatten()
+
+
+@pair(to_input_reference, to_input_examples, rtol=1e-4, atol=1e-5)
+@kernel
+def mlp_backward_to_input(flat, sizes, activation, x, hidden, delta, turned, grad, by_input):
+    """`mlp_backward`, and the derivative by the input into `by_input`, unless that is empty."""
     rows, used, offset = x.shape[1], flat.size, hidden.size
+    kept = kept_at(activation, rows, sizes, hidden.size)
     for i in range(sizes.size - 2, -1, -1):
         into, out = sizes[i], sizes[i + 1]
         used -= out * (into + 1)
@@ -194,9 +234,11 @@ def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
         if i:
             by_x = at(delta, offset - rows * into)
             layer_by_input(out, rows, into, weight, by_y, by_x)
-            through_activation(rows * into, by_x, below, activation)
+            through_activation(rows * into, by_x, below, activation, kept)
+        elif by_input.size:
+            layer_by_input(out, rows, into, weight, by_y, at(by_input, 0))
         layer_by_weight(out, rows, into, by_y, below, at(turned, 0), at(grad, used))
-    return grad
+    return grad, by_input
 
 
 def input_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -225,14 +267,16 @@ def mlp_by_input(flat, sizes, activation, x, hidden, delta, first, by_input):
     items counts. The end of `delta`, shaped like `hidden`, holds the derivative by the output, the
     rest of it is scratch. No gradient by a parameter is formed."""
     rows, used, offset = by_input.shape[1], flat.size, hidden.size
+    kept = kept_at(activation, rows, sizes, hidden.size)
     for i in range(sizes.size - 2, 0, -1):
         into, out = sizes[i], sizes[i + 1]
         used -= out * (into + 1)
         offset -= rows * out
         by_x, below = at(delta, offset - rows * into), at(hidden, offset - rows * into)
         layer_by_input(out, rows, into, at(flat, used), at(delta, offset), by_x)
-        through_activation(rows * into, by_x, below, activation)
-    of_some_inputs(sizes[1], rows, sizes[0], first, flat, delta, by_input)
+        through_activation(rows * into, by_x, below, activation, kept)
+    by_y = delta[offset - rows * sizes[1] :]
+    of_some_inputs(sizes[1], rows, sizes[0], first, flat, by_y, by_input)
     return by_input
 
 

@@ -294,10 +294,17 @@ class RewardForm:
     step to step: the running return of each lane, and the deviation of all."""
 
     def __init__(
-        self, lanes: int, gamma: float, normalize: bool, limit: float | None = None
+        self,
+        lanes: int,
+        gamma: float,
+        normalize: bool,
+        limit: float | None = None,
+        drawn: bool = False,
     ) -> None:
         """`limit`: SIGN, or what rewards are clipped to; None: not at all, or ±10 where they are
-        normalised."""
+        normalised. `drawn`: they stay as they are, and have this form when a replay memory is drawn
+        from."""
+        self.drawn = drawn
         self.returns, self.gamma, self.normalize = np.zeros(lanes), float(gamma), normalize
         self.norm = RunningNorm(1)
         usual = CLIP if normalize else np.inf
@@ -326,6 +333,8 @@ class RewardForm:
             out,
         )
         self.returns[lanes] = returns
+        if self.drawn:
+            out[:] = reward
 
     def begin(self, lanes: Any = slice(None)) -> None:
         """Episodes of these lanes that were running go on nowhere."""

@@ -29,7 +29,7 @@ def slices_of(size):
 
 
 @kernel
-def adam_slice(index, squares, flat, grad, mean, square, step, lr, eps):
+def adam_slice(index, squares, flat, grad, mean, square, step, lr, eps, decay):
     """One of the sums of squares, or a slice of the step."""
     if index < squares.size:
         size = grad.size // squares.size
@@ -38,16 +38,16 @@ def adam_slice(index, squares, flat, grad, mean, square, step, lr, eps):
     first = (index - squares.size) * SLICE
     last = min(first + SLICE, flat.size)
     moments = mean[first:last], square[first:last]
-    adam_numba(flat[first:last], grad[first:last], *moments, step, lr, eps)
+    adam_numba(flat[first:last], grad[first:last], *moments, step, lr, eps, decay)
 
 
 @kernel
-def adam_by_team(team, squares, flat, grad, mean, square, step, lr, eps):
+def adam_by_team(team, squares, flat, grad, mean, square, step, lr, eps, decay):
     """`adam_numba`; `squares` takes the sums of the gradient's squares, of as many equal parts as
     it has room for."""
     if team[THREADS] == 0:
-        adam_numba(flat, grad, mean, square, step, lr, eps)
-    arguments = (squares, flat, grad, mean, square, step, lr, eps)
+        adam_numba(flat, grad, mean, square, step, lr, eps, decay)
+    arguments = (squares, flat, grad, mean, square, step, lr, eps, decay)
     slices = slices_of(flat.size) if team[THREADS] else 0
     share_work(team, squares.size + slices, adam_slice, arguments)
 
@@ -98,7 +98,7 @@ def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
     for flat, grad, mean, square in buffers(rng, dtype):
         for step in (1, 1000):
             start = (0 * mean, 0 * square) if step == 1 else (mean * 0.1, square**2 * 0.1)
-            yield flat, grad, *start, step, 1e-3, 1e-8
+            yield flat, grad, *start, step, 1e-3, 1e-8, (0.0, 3.0)[step > 1]
 
 
 def step_reference(flat, grad, *more):
@@ -106,9 +106,9 @@ def step_reference(flat, grad, *more):
 
 
 @pair(step_reference, step_examples, rtol=1e-5, atol=1e-7)
-def adam_by_three(flat, grad, mean, square, step, lr, eps):
+def adam_by_three(flat, grad, mean, square, step, lr, eps, decay):
     squares = np.zeros(1, np.float32)
-    adam_by_team(team_of(3), squares, flat, grad, mean, square, step, lr, eps)
+    adam_by_team(team_of(3), squares, flat, grad, mean, square, step, lr, eps, decay)
     return flat, mean, square, squares[0]
 
 

@@ -22,16 +22,25 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.work import BLOCK, THREADS, bounds_of, pieces_of, share_work, team_of
-from tenfold.ops.mlp import (
+from tenfold.ops.activations import (
+    GELU,
+    LEAKY_RELU,
     RELU,
+    SELU,
+    SILU,
     activate,
+    through_activation,
+)
+from tenfold.ops.mlp import (
+    kept_at,
+    layer_total,
     mlp_backward,
     mlp_backward_reference,
     mlp_forward,
     mlp_forward_reference,
+    output_total,
     parameter_count,
     parameter_total,
-    through_activation,
 )
 from tenfold.ops.products import (
     FEATURES,
@@ -76,17 +85,23 @@ def scratch_total(sizes, rows):
 
 
 @kernel
-def activate_part(count, rows, width, h, activation):
+def activate_part(count, rows, width, h, activation, kept):
     """`activate` of so many columns."""
     for k in range(0 if activation == RELU else width):
-        activate(count, at(h, k * rows), activation)
+        activate(count, at(h, k * rows), activation, kept)
 
 
 @kernel
-def through_part(count, rows, width, delta, h, activation):
+def through_part(count, rows, width, delta, h, activation, kept):
     """`through_activation` of so many columns."""
     for k in range(width):
-        through_activation(count, at(delta, k * rows), at(h, k * rows), activation)
+        through_activation(count, at(delta, k * rows), at(h, k * rows), activation, kept)
+
+
+@kernel
+def first_output(network, layers, sizes, rows):
+    """Where a network's outputs begin in `layers`: they end with its row."""
+    return (network + 1) * layers.shape[1] - rows * output_total(sizes)
 
 
 # forward
@@ -96,7 +111,8 @@ def through_part(count, rows, width, delta, h, activation):
 def forward_block(index, blocks, flat, sizes, activation, x, layers):
     """A block of items through all layers of a network."""
     network, block, rows = index // blocks, index % blocks, x.shape[1]
-    used, offset, last = network * parameter_total(sizes), network * layers.shape[1], sizes.size - 2
+    used, offset = network * parameter_total(sizes), first_output(network, layers, sizes, rows)
+    last, kept = sizes.size - 2, kept_at(activation, rows, sizes, layers.shape[1])
     first, count = bounds_of(block, rows, BLOCK)
     below = at(x, first)
     for i in range(last + 1):
@@ -109,7 +125,7 @@ def forward_block(index, blocks, flat, sizes, activation, x, layers):
         floor = np.float32(0) if activation == RELU and i < last else NO_FLOOR
         by_tiles(out, count, into, weight, into, NEXT, below, rows, above, rows, bias, NEXT, floor)
         if i < last:
-            activate_part(count, rows, out, above, activation)
+            activate_part(count, rows, out, above, activation, kept)
         below = above
         used += out * (into + 1)
         offset += rows * out
@@ -131,10 +147,8 @@ def forward_all(team, flat, sizes, activation, x, layers):
 @kernel
 def output_of(layers, network, sizes, rows):
     """The output [out, B] of a network."""
-    offset, outputs = 0, sizes[sizes.size - 1]
-    for i in range(1, sizes.size - 1):
-        offset += rows * sizes[i]
-    return layers[network, offset : offset + rows * outputs].reshape(outputs, rows)
+    outputs = sizes[sizes.size - 1]
+    return layers[network, layers.shape[1] - rows * outputs :].reshape(outputs, rows)
 
 
 @kernel
@@ -149,11 +163,9 @@ def forward(team, flat, sizes, activation, x, hidden):
 
 
 @kernel
-def back_through(first, count, rows, weights, sizes, activation, hidden, delta):
+def back_through(first, count, rows, weights, sizes, activation, hidden, delta, kept):
     """Derivatives by the outputs of all layers but the last, of so many items."""
-    used, offset = parameter_total(sizes), 0
-    for i in range(1, sizes.size):
-        offset += rows * sizes[i]
+    used, offset = parameter_total(sizes), rows * output_total(sizes)
     nothing = on_stack(1, np.float32)
     nothing[0] = np.float32(0)
     for i in range(sizes.size - 2, 0, -1):
@@ -165,7 +177,7 @@ def back_through(first, count, rows, weights, sizes, activation, hidden, delta):
         by_tiles(
             into, count, out, weight, NEXT, into, by_y, rows, by_x, rows, nothing, SAME, NO_FLOOR
         )
-        through_part(count, rows, into, by_x, below, activation)
+        through_part(count, rows, into, by_x, below, activation, kept)
 
 
 @kernel
@@ -174,9 +186,13 @@ def backward_block(index, blocks, flat, sizes, activation, x, layers, delta, tur
     panels of columns, one behind the other, layer after layer."""
     network, block, rows = index // blocks, index % blocks, x.shape[1]
     first, count = bounds_of(block, rows, BLOCK)
-    start, weights = network * layers.shape[1], at(flat, network * parameter_total(sizes))
+    start, weights = (
+        first_output(network, layers, sizes, rows),
+        at(flat, network * parameter_total(sizes)),
+    )
+    kept = kept_at(activation, rows, sizes, layers.shape[1])
     hidden, target = at(layers, start), at(turned, network * scratch_total(sizes, rows))
-    back_through(first, count, rows, weights, sizes, activation, hidden, at(delta, start))
+    back_through(first, count, rows, weights, sizes, activation, hidden, at(delta, start), kept)
     used, offset = 0, 0
     for i in range(sizes.size - 1):
         into, panels = sizes[i], pieces_of(sizes[i], PANEL)
@@ -210,7 +226,7 @@ def weight_rectangle(index, total, sizes, rows, x, layers, delta, turned, grad):
     """One of all layers' rectangles of a network's gradient; with the first of a row of them the
     gradient by its biases."""
     network, index, i = index // total, index % total, 0
-    used, offset = network * parameter_total(sizes), network * layers.shape[1]
+    used, offset = network * parameter_total(sizes), first_output(network, layers, sizes, rows)
     scratch = network * scratch_total(sizes, rows)
     panels, chunks = rectangles(sizes[0], sizes[1])
     while index >= panels * chunks:
@@ -272,8 +288,12 @@ def split_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         (2, (4, 70, 5, 33), 100),
         (0, (33, 2), 32),
         (0, (8, 64, 64, 2), 1),
+        (GELU, (9, 96, 70, 3), 37),
+        (SILU, (5, 130, 6), 64),
+        (SELU, (6, 20, 33, 2), 40),
+        (LEAKY_RELU, (7, 64, 5), 33),
     ):
-        numbers = rows * sum(sizes[1:])
+        numbers = rows * layer_total(np.array(sizes), activation)
         by_output = np.zeros((2, numbers), dtype)
         by_output[:, numbers - rows * sizes[-1] :] = rng.normal(size=(2, rows * sizes[-1]))
         flat = rng.normal(size=2 * parameter_count(sizes)).astype(dtype) / 3

@@ -126,10 +126,10 @@ def require_types(path: Path, expected_state: Mapping[str, Any], state: Mapping[
 def least_parameters(run: Run) -> int:
     """A lower bound of the number of parameters, from the hidden layers alone."""
     settings: Any = run.agent
-    networks = algorithm(run.agent.name).networks(settings)
+    networks = algorithm(run.agent.name).hidden_layers(settings)
     if not networks or settings.net.module:
         return 0
-    return networks * parameter_count(settings.net.hidden)
+    return sum(map(parameter_count, networks))
 
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
@@ -151,10 +151,10 @@ def require_networks(run: Run) -> None:
     """Refuses hidden layers that do not fit into memory: otherwise the kernel would kill the
     process without a message."""
     settings: Any = run.agent
-    networks = algorithm(run.agent.name).networks(settings)
+    networks = algorithm(run.agent.name).hidden_layers(settings)
     if not networks:
         return
-    count = networks * parameter_count(settings.net.hidden)
+    count = sum(map(parameter_count, networks))
     try:
         require_memory(count * COPIES * 4)
     except UserError:

@@ -9,8 +9,8 @@ from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from, new_end
 from tenfold.config.files import Trust, require_trust, require_trusted_cluster, resolve_run
+from tenfold.config.networks import Net
 from tenfold.config.notation import merge, show
-from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.processes import Interrupt
@@ -306,8 +306,7 @@ def network_settings(agent: Any, source: Any) -> Iterator[tuple[str, Any, Any]]:
     for name in MEANING:
         here, theirs = (getattr(one.config, name, None) for one in (agent, source))
         if isinstance(here, Net) and isinstance(theirs, Net):
-            for field in fields(here):
-                name = field.name
+            for name in (field.name for field in fields(here) if field.name != "init"):
                 yield f"agent.net.{name}", getattr(here, name), getattr(theirs, name, None)
         else:
             yield f"agent.{name}", here, theirs

@@ -6,7 +6,7 @@ import torch
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.config.schedules import Exponential, Linear, value_at
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout

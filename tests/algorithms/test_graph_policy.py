@@ -18,8 +18,8 @@ from tenfold.algorithms.ppo_learner import PPOLearner
 from tenfold.algorithms.ppo_policy import old_outputs
 from tenfold.algorithms.ppo_settings import PPO
 from tenfold.cli.main import main
+from tenfold.config.networks import PolicyNet
 from tenfold.config.notation import read_yaml
-from tenfold.config.options import PolicyNet
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.config.options import ActorCriticNet
+from tenfold.config.networks import ActorCriticNet
 from tenfold.config.run import Run
 from tenfold.core import threads as module
 from tenfold.core.system import set_threads

@@ -23,8 +23,8 @@ from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
 from tenfold.config.agent_config import AgentConfig, field_specs
 from tenfold.config.files import SECTIONS, named, presets, resolve_run
+from tenfold.config.networks import Net
 from tenfold.config.notation import parse_call, parse_number, read_yaml
-from tenfold.config.options import Net
 from tenfold.config.run import Run
 from tenfold.config.schedules import Linear
 from tenfold.config.schema import Config, to_mapping
@@ -241,22 +241,30 @@ MISTAKES = [
     ({"agent": {"gamma": ".nan"}}, "agent.gamma = .nan is not a number"),
     ({"agent": {"n_step": 0}}, "agent.n_step = 0 is out of range: it must be at least 1."),
     (
-        {"agent": {"batch_size": 64, "capacity": 32}},
-        "agent.batch_size = 64 x accumulate = 1 is more than capacity = 32",
-    ),
-    (
-        {"agent": {"batch_size": 16, "accumulate": 4, "capacity": 32}},
-        "a batch must fit into the replay memory",
-    ),
-    (
         {"agent": {"target": "poliak(0.1)"}},
-        r"agent.target = poliak\(0.1\) is not hard\(every\) or polyak\(tau\) \(did you mean polyak\?\)",
+        r"agent.target = poliak\(0.1\) is not hard\(every, steps, tau\) or polyak\(tau\) \(did you mean polyak\?\)",
     ),
     (
         {"agent": {"target": "polyak(3)"}},
         "polyak.tau = 3 is out of range: it must be above 0 and at most 1.",
     ),
-    ({"agent": {"target": "hard(1, 2)"}}, r"takes at most 1 values \(every\), not 2"),
+    ({"agent": {"target": "polyak(1, 2)"}}, r"takes at most 1 values \(tau\), not 2"),
+    (
+        {"agent": {"target": "hard(100, steps=9)"}},
+        "steps = 9 and every = 100 contradict each other",
+    ),
+    (
+        {"agent": {"every": "episodes(2)"}, "num_envs": 3},
+        r"agent.every = episodes\(n=2\) is for one",
+    ),
+    ({"agent": {"every": "episodes(0)"}}, "episodes.n = 0 is out of range"),
+    ({"agent": {"updates": -2}}, "agent.updates = -2 is out of range: it must be at least -1."),
+    ({"agent": {"name": "td3", "noise": "ou(-1)"}}, "ou.sigma = -1 is out of range"),
+    (
+        {"agent": "ppo", "normalize_reward": "drawn"},
+        "drawn is for agents with a replay memory: ppo",
+    ),
+    ({"normalize_reward": "maybe"}, r"normalize_reward = maybe is not true or false or drawn"),
     ({"agent": {"target": "hard(evry=1)"}}, "evry = 1 is not a setting: the nearest is every"),
     ({"agent": {"target": "polyak(("}}, "cannot be read"),
     ({"agent": {"target": 5}}, "agent.target = 5 is not hard"),
@@ -295,10 +303,6 @@ MISTAKES = [
     ({"steps": "1e308G"}, "steps = 1e308G is not a whole number"),
     ({"agent": {"target": "hard(1, every=2)"}}, "every is given twice"),
     ({"agnet": {}}, "the nearest is agent, a group of settings"),
-    (
-        {"num_envs": 50, "agent": {"capacity": 100, "n_step": 3, "batch_size": 8}},
-        "num_envs = 50 leaves 2 rows of replay",
-    ),
 ]
 
 

@@ -13,7 +13,7 @@ from gymnasium.spaces import GraphInstance
 
 import tenfold as ten
 from tenfold.cli.main import main
-from tenfold.config.options import PolicyNet
+from tenfold.config.networks import PolicyNet
 from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.graph_spaces import BoundedGraph, GraphSize, write_graph
 from tenfold.core.layout import observation_layout

@@ -100,7 +100,7 @@ def test_a_result_asked_to_act_names_the_agent() -> None:
         (["train", "ppo", "--env", "MiniGrid-Empty-5x5-v0"], "write --env minigrid:MiniGrid-Empty-5x5-v0, "),
         (["train", "ppo", "--env", "MyMaskedShop-v0"], "is written with its module, my_module:MyMaskedShop-v0."),
         (["train", "ppo", "--env", "CartPol-v1"], "the nearest are CartPole-v1"),
-        (["train", "ppo", "--agent.net.hidden", "dict(pi=[64], vf=[64])"], "with the same layers: give one list, net.hidden 64,64."),
+        (["train", "ppo", "--agent.net.hidden", "dict(pi=[64], vf=[64])"], "net.hidden 64,64 of the policy, net.value_hidden of what values."),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )  # fmt: skip
@@ -123,7 +123,7 @@ def test_layers_of_both_sides_are_answered_however_they_are_given() -> None:
         lambda: ten.PPO(policy_kwargs={"net_arch": {"pi": [64], "vf": [64]}}),  # type: ignore[call-arg]
         lambda: ten.SAC(net_arch="dict(pi=[64], qf=[64])"),  # type: ignore[call-arg]
     ):
-        with pytest.raises(ConfigError, match=r"same layers: give one list, net\.hidden"):
+        with pytest.raises(ConfigError, match=r"of the policy, net\.value_hidden"):
             given()
 
 

@@ -16,7 +16,7 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import Arrays
 from tenfold.algorithms.kernels.dqn_resident_play import evaluate
 from tenfold.algorithms.kernels.dqn_resident_update import train
 from tenfold.algorithms.kernels.dqn_resident_runs import ResidentDQNRuns, HostRun, shape_of
-from tenfold.ops.device.episodes import Episodes
+from tenfold.ops.device.episodes import EpisodeRows
 
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
 for name in sys.argv[1:]:
@@ -24,7 +24,7 @@ for name in sys.argv[1:]:
     seed = HostRun(one.agent, one.replay, one.envs)
     seeds = ResidentDQNRuns([seed], "cpu")
     kinds = Arrays(*(NAMES[tensor.dtype] for tensor in seeds.arrays))
-    rows = Episodes("*i64", "*fp64", "*i64", "*fp64", "*u8")
+    rows = EpisodeRows("*i64", "*fp64", "*i64", "*fp64", "*u8")
     numbers = dict.fromkeys(("count", "steps", "limit"), "i32")
     for precision in ("fp32",):
         shape = shape_of(seed, precision)

@@ -9,7 +9,7 @@ import torch
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.ppo_learner import PPOLearner
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
 from tenfold.nets.q_network import QNetwork

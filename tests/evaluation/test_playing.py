@@ -11,7 +11,7 @@ import pytest
 
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.layout import observation_layout

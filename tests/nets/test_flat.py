@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn_settings import DQN
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.nets.q_network import QNetwork
 
 

@@ -9,7 +9,7 @@ import torch
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
-from tenfold.config.options import Net
+from tenfold.config.networks import Net
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import ObsLayout

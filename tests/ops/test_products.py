@@ -4,8 +4,9 @@ both lengths of vectors."""
 import numpy as np
 import pytest
 
+from tenfold.ops.activations import RELU
 from tenfold.ops.adam import adam_numba
-from tenfold.ops.mlp import RELU, mlp_forward, parameter_count
+from tenfold.ops.mlp import mlp_forward, parameter_count
 from tenfold.ops.products import FEATURES, LARGE, TILED, WIDE, product_by_blas, product_by_tiles
 from tenfold.ops.tiles import LANES, columns_of
 
@@ -65,7 +66,7 @@ def test_weights_that_are_not_finite_show() -> None:
 
 def test_moments_too_small_for_the_processor_to_be_quick_become_zero_and_nan_stays() -> None:
     flat, mean, square = (np.full(3, value, np.float32) for value in (1, 1.2e-38, 1.1755e-38))
-    adam_numba(flat, np.array([0, 1, np.nan], np.float32), mean, square, 5, 1e-3, 1e-8)
+    adam_numba(flat, np.array([0, 1, np.nan], np.float32), mean, square, 5, 1e-3, 1e-8, 0.0)
     assert mean[0] == 0 and square[0] == 0 and flat[0] == 1
     assert mean[1] == pytest.approx(0.1) and np.isnan([flat[2], mean[2], square[2]]).all()
 

@@ -15,7 +15,7 @@ import torch
 from exporting import EXAMPLE, agent_for, example
 
 import tenfold as ten
-from tenfold.algorithms.dqn import QPolicy
+from tenfold.algorithms.dqn_export import QPolicy
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.folder import RunFolder

@@ -13,6 +13,7 @@ import numpy as np
 from tenfold.algorithms.actor_critic import ActorCriticAgent
 from tenfold.algorithms.kernels.actor_critic_arrays import (
     DELTA,
+    EXTRA,
     HIDDEN,
     NOW,
     REPLAY,
@@ -20,6 +21,7 @@ from tenfold.algorithms.kernels.actor_critic_arrays import (
     Y,
     acting_columns,
     batch_columns,
+    noise_columns,
     scaled_columns,
 )
 from tenfold.core.kernels import kernel, schedule_at
@@ -28,15 +30,10 @@ from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import open_table
 from tenfold.core.work import block_size, bounds_of, pieces_of, share_work
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fused import (
-    ERROR,
-    FIRST_NUMBER,
-    STEP,
-    WEIGHT,
-    draw_batch,
-    network_inputs,
-)
+from tenfold.engines.fused import ERROR, FIRST_NUMBER, ROUNDS, STEP, WEIGHT, network_inputs
 from tenfold.engines.fused_engine import FusedActing, FusedRounds
+from tenfold.engines.fused_replay import draw_batch
+from tenfold.ops.action_noise import ActionNoise, add_noise
 from tenfold.ops.critics import critic_gradient, pick_columns
 from tenfold.ops.mlp import mlp_by_input, mlp_forward, parameter_total
 from tenfold.ops.split_adam import adam_by_team
@@ -78,6 +75,16 @@ def put_rows(drawn, action):
     for i in range(action.shape[0]):
         for d in range(action.shape[1]):
             action[i, d] = drawn[d, i]
+
+
+@kernel
+def explore_more(table, action):
+    """Adds noise where there is any beside the policy's own."""
+    a = open_table(table)
+    if action.ndim == 2 and a.noise_rule.size:
+        ended = a.e_terminated | a.e_truncated
+        stream, rounds = a.keys[EXTRA], a.counter[ROUNDS]
+        add_noise(stream, a.noise_rule, a.noise_values, a.noise_at, rounds, ended, action)
 
 
 @kernel
@@ -154,7 +161,8 @@ def step_of_adam(table, first, last, number, networks):
     a, total = open_table(table), np.float32(0)
     buffers = a.online[first:last], a.grad[first:last], a.mean[first:last], a.square[first:last]
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
-    adam_by_team(a.team, a.squares[:networks], *buffers, number, lr, a.adam_eps)
+    optimiser = number, lr, a.adam_eps, a.weight_decay
+    adam_by_team(a.team, a.squares[:networks], *buffers, *optimiser)
     for i in range(networks):
         total += a.squares[i]
     return total
@@ -260,6 +268,7 @@ def learn_actor(table, number):
 class FusedActorCritic(FusedRounds):
     """What the fused engines of sac and td3 share."""
 
+    noise: ActionNoise | None
     choose: ClassVar[Any]  # compiled: the exploring policy's actions
 
     @classmethod
@@ -287,6 +296,7 @@ class FusedActorCritic(FusedRounds):
             acting_columns(agent, self.envs.num_envs),
             batch_columns(agent, len(self.replay.draw)),
             scaled_columns(agent, self.scaled),
+            noise_columns(self.noise),
             self.params(agent),
         )
 

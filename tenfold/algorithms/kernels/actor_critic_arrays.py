@@ -16,16 +16,27 @@ from tenfold.engines.fused import (
     team_for_updates,
     zeros,
 )
+from tenfold.ops.action_noise import ActionNoise
+from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.mlp import layer_total
 from tenfold.ops.split_mlp import scratch_size
 
 # places in `keys`
-REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
-DRAWS = Purpose.REPLAY, Purpose.ACTION, Purpose.NOISE_ACT, Purpose.POLICY, Purpose.NEXT_POLICY
+REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY, EXTRA = range(6)
+DRAWS = (
+    Purpose.REPLAY,
+    Purpose.ACTION,
+    Purpose.NOISE_ACT,
+    Purpose.POLICY,
+    Purpose.NEXT_POLICY,
+    Purpose.ACTION_NOISE,
+)
 # rows of `items`, behind those of all algorithms
 Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(OWN_ITEMS, OWN_ITEMS + 5)
 # rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
 NOW, NEXT = range(2)
 HIDDEN, NEXT_HIDDEN, DELTA = range(3)
+NOISE = "noise_rule", "noise_values", "noise_at"
 
 
 def actor_critic_params(agent: ActorCriticAgent, **more: Any) -> dict[str, np.ndarray]:
@@ -54,11 +65,20 @@ def acting_columns(agent: ActorCriticAgent, count: int) -> dict[str, np.ndarray]
     }
 
 
+def noise_columns(noise: ActionNoise | None) -> dict[str, np.ndarray]:
+    """Of noise that is added to actions; empty where there is none."""
+    if noise is None:
+        empty = np.zeros((0, 0)), np.zeros((2, 0, 0)), np.zeros(1, np.int64)
+        return dict(zip(NOISE, empty, strict=True))
+    return dict(zip(NOISE, (noise.rule, noise.values, noise.at), strict=True))
+
+
 def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
     """Parameters, the team that shares the work, and scratch for batches of `batch` items."""
     online, reals = agent.online, agent.actions.reals
     actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
-    critics, outputs = len(online.critics), int(critic[1:].sum())
+    critics, activation = len(online.critics), ACTIVATIONS[agent.config.net.activation]
+    room = batch * layer_total(critic, activation)
     assert critic[0] == actor[0] + reals
     scratch = max(scratch_size(actor, batch), critics * scratch_size(critic, batch))
     return {
@@ -70,10 +90,10 @@ def batch_columns(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
         "square": agent.exp_avg_sq.numpy(),
         "critic_sizes": critic,
         "inputs": zeros(2, critic[0], batch),
-        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
-        "critic_layers": zeros(critics, batch * outputs),  # of each critic
-        "delta": zeros(critics, batch * outputs),
-        "picked": zeros(batch * outputs),
+        "actor_layers": zeros(3, batch * layer_total(actor, activation)),
+        "critic_layers": zeros(critics, room),  # of each critic
+        "delta": zeros(critics, room),
+        "picked": zeros(room),
         "noise": zeros(2, reals, batch),
         # actions of the current policy, or their values
         "drawn": zeros(reals or int(actor[-1]), batch),

@@ -32,6 +32,8 @@ def why_not_wide(agent: Any, batch: int) -> str:
     hidden = settings.net.hidden
     if settings.net.encoder != "mlp" or settings.net.activation != "relu":
         return "the network is not of fully connected layers with relu"
+    if settings.net.of_value.hidden != hidden:
+        return "critics have other layers than the policy"
     if len(hidden) != 2 or hidden[0] != hidden[1] or hidden[0] % UNITS or hidden[0] > WIDEST:
         return f"there are no two hidden layers alike, of {UNITS} to {WIDEST} units"
     if not actions.reals or actions.reals > MOST_ACTIONS:
@@ -40,6 +42,8 @@ def why_not_wide(agent: Any, batch: int) -> str:
         return f"observation and action are more than {MOST_INPUTS} numbers"
     if len(agent.online.critics) != 2:
         return "there are no two critics"
+    if settings.weight_decay:
+        return "weights decay"
     least = LEAST_BATCH if agent.device.type == "cuda" else 16
     if batch & (batch - 1) or not least <= batch <= MOST_BATCH:
         return f"batches are not a power of two of {LEAST_BATCH} to {MOST_BATCH} items"
@@ -179,7 +183,7 @@ class CudaGraphActorCritic(ActorCriticTurns, CudaGraphOffPolicy, OffPolicyEngine
     def explore(self, step: int, rounds: int) -> np.ndarray:
         agent, rows = self.agent, self.acted_on
         if step < agent.config.learning_starts:
-            return agent.random_actions(len(rows), rounds)
+            return self.with_noise(agent.random_actions(len(rows), rounds), rounds)
         (inputs,) = self.acting.open()
         inputs["rows"][...] = rows
         inputs["uniform"][...], inputs["normal"][...] = agent.draws(
@@ -187,7 +191,7 @@ class CudaGraphActorCritic(ActorCriticTurns, CudaGraphOffPolicy, OffPolicyEngine
         )
         self.launch_graph("act", self.acting, self.acting_work)
         self.wait()
-        return self.acted.numpy().copy()
+        return self.with_noise(self.acted.numpy().copy(), rounds)
 
     @torch.no_grad()
     def acting_work(self) -> None:

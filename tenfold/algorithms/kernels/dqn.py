@@ -6,9 +6,26 @@ from typing import Any
 import numpy as np
 
 from tenfold.algorithms.dqn import DQN_GRAD, DQN_MEAN, DQN_ONLINE, DQN_SQUARE, DQN_TARGET, DQNAgent
-from tenfold.algorithms.dqn_settings import Boltzmann, Epsilon, Hard, Noisy
+from tenfold.algorithms.kernels.dqn_arrays import (
+    ACTION,
+    CHOOSING_HIDDEN,
+    COIN,
+    DELTA,
+    GRAD_UNDER_NOISE,
+    HIDDEN,
+    NEXT_HIDDEN,
+    NOISE_ACT,
+    NOISE_ONLINE,
+    NOISE_TARGET,
+    REPLAY,
+    TARGET_UNDER_NOISE,
+    UNDER_NOISE,
+    acting_columns,
+    batch_columns,
+    dqn_params,
+)
 from tenfold.core.kernels import kernel, schedule_at
-from tenfold.core.random import Purpose, draw_uniform
+from tenfold.core.random import draw_uniform
 from tenfold.core.tables import open_table
 from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.choose import why_not_fused, why_not_layers
@@ -17,29 +34,22 @@ from tenfold.engines.fused import (
     DISCOUNT,
     ERROR,
     FIRST_NUMBER,
-    OWN_ITEMS,
     REWARD,
     ROUNDS,
     STEP,
     WEIGHT,
-    draw_batch,
-    keys_of,
     many_rounds,
     network_inputs,
-    norm_arrays,
-    pack_params,
-    replay_round,
-    team_for_updates,
-    zeros,
 )
 from tenfold.engines.fused_engine import FusedActing, FusedRounds
+from tenfold.engines.fused_replay import draw_batch, replay_round, store_in_replay
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
-from tenfold.ops.mlp import mlp_forward, parameter_count
+from tenfold.ops.mlp import mlp_forward
 from tenfold.ops.sampling import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.split_adam import adam_by_team, clip_by_team, polyak_by_team
-from tenfold.ops.split_mlp import backward, forward, scratch_size
+from tenfold.ops.split_mlp import backward, forward
 from tenfold.ops.td import (
     base_of,
     categorical_gradient,
@@ -49,72 +59,6 @@ from tenfold.ops.td import (
     td_gradient,
     value_of,
 )
-
-# rows of `layers`, outputs of all layers
-HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
-# places in `keys`
-COIN, ACTION, NOISE_ACT, REPLAY, NOISE_ONLINE, NOISE_TARGET = range(6)
-ACTING_PURPOSES = Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT
-LEARNING_PURPOSES = Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET
-# rows of `perturbed`
-UNDER_NOISE, TARGET_UNDER_NOISE, GRAD_UNDER_NOISE = range(3)
-
-
-def dqn_params(agent: DQNAgent) -> dict[str, np.ndarray]:
-    """The settings as kernels read them."""
-    config, explore, exploration = agent.config, agent.config.explore, 0.0
-    if isinstance(explore, Epsilon | Boltzmann):
-        exploration = (
-            explore.temperature if isinstance(explore, Boltzmann) else explore.schedule  # type: ignore[assignment]
-        )
-    hard, ends = isinstance(config.target, Hard), config.categorical
-    return pack_params(
-        agent,
-        exploration,
-        atoms=agent.online.atoms,
-        huber=config.loss == "huber",
-        target_every=config.target.every if isinstance(config.target, Hard) else 0,
-        tau=0 if hard else config.target.tau,  # type: ignore[union-attr]
-        categorical=bool(ends),
-        low=ends.low if ends else 0,
-        high=ends.high if ends else 0,
-        boltzmann=isinstance(explore, Boltzmann),
-        noisy=isinstance(explore, Noisy),
-        options=agent.actions.n,
-        first_option=agent.actions.start,
-    )
-
-
-def acting_columns(agent: DQNAgent, count: int, perturbed: int = 1) -> dict[str, np.ndarray]:
-    """What `choose_actions` reads, and scratch for `count` environments and for so many sets of
-    parameters under noise."""
-    sizes, noise = np.array(agent.online.sizes), agent.online.noise_size
-    return {
-        "block": agent.block.numpy(),
-        "sizes": sizes,
-        "keys": keys_of(agent, *ACTING_PURPOSES, *LEARNING_PURPOSES),
-        # parameters under noise, their target, gradient; without a column where there is none
-        "perturbed": zeros(perturbed, parameter_count(agent.online.sizes) if noise else 0),
-        "factors": zeros(2, noise),
-        "y": zeros(4 * agent.online.atoms),
-        "e_inputs": zeros(sizes[0], count),
-        "e_hidden": zeros(count * int(sizes[1:].sum())),
-        **norm_arrays(agent),
-    }
-
-
-def batch_columns(agent: DQNAgent, batch: int) -> dict[str, np.ndarray]:
-    """The team that shares updates by batches of so many items, and scratch for them."""
-    sizes = np.array(agent.online.sizes)
-    return {
-        "team": team_for_updates(batch, sizes),
-        "updates_made": agent.count,
-        "inputs": zeros(2, sizes[0], batch),
-        "layers": zeros(4, batch * int(sizes[1:].sum())),
-        "items": np.ones((OWN_ITEMS, batch), np.float32),  # weights of uniform replay stay 1
-        "scratch_t": zeros(scratch_size(sizes, batch)),
-    }
-
 
 # acting
 
@@ -126,12 +70,14 @@ def choose_actions(table, action, obs):
     a = open_table(table)
     step, start, size = a.counter[STEP], a.counter[ROUNDS] * action.size, action.size
     level = schedule_at(a.exploration, FIRST_NUMBER, step)
-    if a.noisy:  # an untrained network's favourite action would fill the memory otherwise
-        level = 1.0 if step < a.learning_starts else 0.0
-    greedy = 0
+    coins, greedy = not a.boltzmann, 0
+    if a.noisy:
+        level = 0.0
+    if a.uniform_warm_up and step < a.learning_starts:
+        coins, level = True, 1.0
     for i in range(size):
         action[i] = -1
-        if not a.boltzmann and draw_uniform(a.keys[COIN], start + i) < level:
+        if coins and draw_uniform(a.keys[COIN], start + i) < level:
             u = draw_uniform(a.keys[ACTION], start + i)
             action[i] = random_action(u, a.e_mask, i, a.options)
             if action[i] < 0:
@@ -262,18 +208,37 @@ def step_and_follow(table):
     it was clipped."""
     a = open_table(table)
     updates, grad = a.updates_made, a.block[DQN_GRAD]
-    online, target = a.block[DQN_ONLINE], a.block[DQN_TARGET]
+    online = a.block[DQN_ONLINE]
     norm = clip_by_team(a.team, grad, a.clip_norm)
     updates[0] += 1
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
     buffers = online, grad, a.block[DQN_MEAN], a.block[DQN_SQUARE]
-    adam_by_team(a.team, grad[:0], *buffers, updates[0], lr, a.adam_eps)
-    if a.target_every == 0:
+    adam_by_team(a.team, grad[:0], *buffers, updates[0], lr, a.adam_eps, a.weight_decay)
+    if a.target_every == 0 or (a.target_rounds == 0 and updates[0] % a.target_every == 0):
+        follow(table)
+    return norm
+
+
+@kernel
+def follow(table):
+    """The target network moves by the share `tau`; by all of it it is a copy, in every bit."""
+    a = open_table(table)
+    online, target = a.block[DQN_ONLINE], a.block[DQN_TARGET]
+    if a.tau < 1:
         polyak_by_team(a.team, target, online, a.tau)
-    elif updates[0] % a.target_every == 0:
+    else:
         for j in range(online.size):
             target[j] = online[j]
-    return norm
+
+
+@kernel(inline="always")
+def store(table, step):
+    """The step just made, into the memory; and the target network follows where that is counted in
+    steps."""
+    store_in_replay(table, step)
+    a = open_table(table)
+    if a.target_rounds and a.counter[ROUNDS] % a.target_rounds == 0:
+        follow(table)
 
 
 @kernel(inline="always")
@@ -298,7 +263,8 @@ def update(table, memory):
 @kernel
 def dqn_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    step = m_obs, m_action, e_action, e_obs, e_final_obs
+    return replay_round(store, update, act, stages, table, step)
 
 
 @kernel
@@ -335,11 +301,11 @@ class FusedDQN(FusedRounds, OffPolicyEngine):
             acting_columns(agent, self.envs.num_envs, perturbed=3),
             batch_columns(agent, len(batch.row)),
             {"e_whole": self.scaled, "action": batch.action},
-            dqn_params(agent),
+            dqn_params(agent, self.envs.num_envs),
         )
 
     @classmethod
     def acting(cls, agent: DQNAgent, lanes: int, options: int = 0) -> FusedActing:
         """`DQNAgent.explore` as one compiled call; masks are of so many options."""
-        columns = acting_columns(agent, lanes), dqn_params(agent)
+        columns = acting_columns(agent, lanes), dqn_params(agent, lanes)
         return FusedActing(choose_actions, columns, np.zeros(lanes, np.int64), options)

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.dqn import DQNAgent
+from tenfold.algorithms.dqn_settings import Hard
 from tenfold.algorithms.kernels.dqn import why_not_kernels
+from tenfold.config.options import Episodes
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose, fill_normal
 from tenfold.engines.cudagraph_off_policy import COLUMNS, CudaGraphOffPolicy
@@ -180,6 +182,13 @@ class ResidentDQN(ResidentEngine, OffPolicyEngine):
             return "the distribution is categorical"
         if agent.online.noise_size:
             return "the layers are noisy"
+        if agent.config.warms_up(-1):
+            return "actions are uniform until learning starts"
+        target = agent.config.target
+        if isinstance(target, Hard) and (target.steps or target.tau < 1):
+            return f"the target network is {target}"
+        if isinstance(agent.config.every, Episodes) or agent.config.updates < 1:
+            return "updates are not a fixed number after so many steps"
         if agent.masked:
             return "actions are masked"
         return why_not_resident(agent, run, agent.online.sizes[-1])

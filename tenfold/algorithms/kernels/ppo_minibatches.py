@@ -13,7 +13,7 @@ from tenfold.core.tables import open_table
 from tenfold.core.work import begin_trial, end_trial
 from tenfold.engines.fused import FIRST_NUMBER, STEP
 from tenfold.ops.minibatch_loss import KL, normalize_advantages, value_gradient
-from tenfold.ops.mlp import parameter_total
+from tenfold.ops.mlp import parameter_total, room_of
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.split_adam import adam_by_team, clip_by_team
 from tenfold.ops.split_mlp import backward, forward
@@ -25,12 +25,6 @@ STOPPED = -1  # in place of the last one: the phase ended early
 LOG_P, VALUE, ADVANTAGE, TARGET, WEIGHT, COLUMNS = range(6)  # of `columns`, before real actions
 COINS, NORMALS, SHUFFLES = range(3)  # in `keys`
 GRAD_NORM, UPDATES = 5, 6  # in `sums`, behind the loss's statistics
-
-
-@kernel
-def outputs_of(scratch, sizes, rows):
-    """The part of scratch that all layers' outputs for so many rows take."""
-    return scratch[: sizes[1:].sum() * rows]
 
 
 @kernel
@@ -114,13 +108,15 @@ def network_gradient(rows, table):
     reals = a.r_real.shape[2]
     split = reals + parameter_total(p_sizes)
     policy, inputs = flat[reals:split], inputs_of(table, rows)
-    hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
+    hidden = room_of(a.hidden, p_sizes, activation, rows)
+    delta = room_of(a.delta, p_sizes, activation, rows)
     output = forward(a.team, policy, p_sizes, activation, inputs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
     policy_loss_gradient(rows, table, output, by_output)
     passed = activation, inputs, hidden, delta, a.scratch_t
     backward(a.team, policy, p_sizes, *passed, grad[reals:split])
-    hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
+    hidden = room_of(a.hidden, v_sizes, activation, rows)
+    delta = room_of(a.delta, v_sizes, activation, rows)
     value = forward(a.team, flat[split:], v_sizes, activation, inputs, hidden)
     by_value = delta[delta.size - value.size :].reshape(value.shape)
     value_loss_gradient(rows, table, value, by_value)
@@ -155,7 +151,8 @@ def make_step(table):
     a.updates_made[0] += 1
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
     moments = (a.block[PPO_MEAN], a.block[PPO_SQUARE], a.updates_made[0])
-    adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, lr, a.adam_eps)
+    optimiser = lr, a.adam_eps, a.weight_decay
+    adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, *optimiser)
     return norm
 
 

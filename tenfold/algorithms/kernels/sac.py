@@ -12,6 +12,7 @@ from tenfold.algorithms.kernels.actor_critic import (
     average,
     critic_values,
     draw_items,
+    explore_more,
     learn_actor,
     learn_critics,
     put_actions,
@@ -51,8 +52,8 @@ from tenfold.engines.fused import (
     ROUNDS,
     STEP,
     many_rounds,
-    replay_round,
 )
+from tenfold.engines.fused_replay import replay_round, store_in_replay
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
@@ -206,6 +207,7 @@ def act(table, acting):
     """`choose_actions`; its actions also as the environments take them."""
     action, obs = acting
     choose_actions(table, action, obs)
+    explore_more(table, action)
     scale_actions(table, action)
     return -1
 
@@ -213,7 +215,8 @@ def act(table, acting):
 @kernel
 def sac_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    step = m_obs, m_action, e_action, e_obs, e_final_obs
+    return replay_round(store_in_replay, update, act, stages, table, step)
 
 
 @kernel

@@ -23,6 +23,7 @@ LANES, TURNS, OPTIONS = 2, 90, 3
 # numbers of an observation and of an action (none: one of OPTIONS), then the options
 Case = tuple[int, int, dict[str, Any]]
 BASE = {"batch_size": 9, "capacity": 200, "net": {"hidden": [13, 6]}, "learning_starts": 4}
+DECAY = {"weight_decay": 30.0}  # so much that an update without it is another one
 SHARED: tuple[Case, ...] = (
     (3, 1, {}),
     (5, 3, {"n_step": 3}),
@@ -32,6 +33,9 @@ SHARED: tuple[Case, ...] = (
     (4, 1, {"net": {"hidden": [], "activation": "tanh"}}),
     (2, 1, {"net": {"hidden": [40, 33]}, "batch_size": 33, "lr": "linear(1e-3, 1e-4, 60)"}),
     (3, 2, {"normalize_obs": True}),
+    (3, 2, {"net": {"hidden": [7, 5], "value_hidden": [9], "activation": "silu"}}),
+    (2, 3, {"net": {"hidden": [], "value_hidden": [6, 4], "activation": "gelu"}, **DECAY}),
+    (3, 1, {"net": {"hidden": [6], "value_hidden": [], "activation": "selu", "init": "torch"}}),
 )
 TOGETHER = {
     "n_step": 3,
@@ -109,6 +113,7 @@ SAC_OPTIONS = (
     (4, 0, {"normalize_obs": True}),
     (3, 0, {"n_step": 3, "replay": "prioritized", "temperature": 0.2}),
     (2, 0, {"batch_size": 1, "net": {"hidden": [5], "activation": "elu"}}),
+    (4, 0, {"net": {"hidden": [8], "value_hidden": [6, 5], "activation": "gelu"}, **DECAY}),
 )
 
 

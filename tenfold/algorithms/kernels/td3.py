@@ -9,6 +9,7 @@ from tenfold.algorithms.kernels.actor_critic import (
     average,
     critic_values,
     draw_items,
+    explore_more,
     learn_actor,
     learn_critics,
     put_actions,
@@ -31,6 +32,7 @@ from tenfold.algorithms.kernels.actor_critic_arrays import (
     actor_critic_params,
 )
 from tenfold.algorithms.td3 import TD3Agent
+from tenfold.config.action_noise import ActionNoiseOption
 from tenfold.core.kernels import kernel, schedule_at
 from tenfold.core.tables import open_table
 from tenfold.core.work import begin_trial, end_trial
@@ -43,8 +45,8 @@ from tenfold.engines.fused import (
     ROUNDS,
     STEP,
     many_rounds,
-    replay_round,
 )
+from tenfold.engines.fused_replay import replay_round, store_in_replay
 from tenfold.engines.plain import OffPolicyEngine
 from tenfold.envs.control import play_all
 from tenfold.memory.replay_rows import set_priorities
@@ -161,6 +163,7 @@ def act(table, acting):
     """`choose_actions`; its actions also as the environments take them."""
     action, obs = acting
     choose_actions(table, action, obs)
+    explore_more(table, action)
     scale_actions(table, action)
     return -1
 
@@ -168,7 +171,8 @@ def act(table, acting):
 @kernel
 def td3_round(stages, table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """See `one_round`."""
-    return replay_round(update, act, stages, table, m_obs, m_action, e_action, e_obs, e_final_obs)
+    step = m_obs, m_action, e_action, e_obs, e_final_obs
+    return replay_round(store_in_replay, update, act, stages, table, step)
 
 
 @kernel
@@ -186,4 +190,6 @@ class FusedTD3(FusedActorCritic, OffPolicyEngine):
 
     @classmethod
     def params(cls, agent: TD3Agent) -> dict[str, np.ndarray]:
-        return actor_critic_params(agent, exploration=agent.config.noise)
+        noise = agent.config.noise
+        exploration = 0.0 if isinstance(noise, ActionNoiseOption) else noise
+        return actor_critic_params(agent, exploration=exploration)

@@ -33,8 +33,9 @@ from tenfold.domains.dynamics.information import (
     weights_gain_reference,
 )
 from tenfold.domains.dynamics.paths import Drift, path, path_reference, system_examples
+from tenfold.ops.activations import TANH
 from tenfold.ops.adam import adam
-from tenfold.ops.mlp import TANH, mlp_forward, mlp_of, parameter_count
+from tenfold.ops.mlp import mlp_forward, mlp_of, parameter_count
 
 OUTPUTS = 8  # of the random network
 HIDDEN = (32, 32)

@@ -14,10 +14,11 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.ops.activations import ELU, RELU, TANH
 from tenfold.ops.head_layout import padded_logits_reference
 from tenfold.ops.head_tables import LOWEST
 from tenfold.ops.heads import MaskedHeads, log_prob_reference, policies, sample_reference
-from tenfold.ops.mlp import ELU, RELU, TANH, mlp_forward, mlp_of, parameter_count
+from tenfold.ops.mlp import mlp_forward, mlp_of, parameter_count
 
 Acted = tuple[np.ndarray, np.ndarray, np.ndarray]
 

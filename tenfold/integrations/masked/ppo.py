@@ -22,9 +22,10 @@ from tenfold.integrations.masked.normalise import (
     normalise_rows,
     normalise_rows_backward,
 )
+from tenfold.ops.activations import ELU, RELU, TANH
 from tenfold.ops.adam import BETA1, BETA2, adam_numba, clip_numba
 from tenfold.ops.head_tables import LOWEST, some_mask
-from tenfold.ops.mlp import ELU, RELU, TANH, mlp_backward, mlp_forward, mlp_of, parameter_count
+from tenfold.ops.mlp import layer_total, mlp_backward, mlp_forward, mlp_of, parameter_count
 
 LINE = 16  # numbers in a line of the cache
 # statistics of an update's last minibatch
@@ -292,7 +293,7 @@ def learn_heads(network, rows, order, step, rule):
     normalise_rows(rows.old, offsets, old_log, old_prob, old_entropy)
     # −1 where an option is forbidden: one array to look into instead of two
     before = np.where(rows.old > LOWEST, old_prob, np.float32(-1))
-    hidden = np.empty(sizes[1:].sum() * size, np.float32)
+    hidden = np.empty(layer_total(sizes, network.activation) * size, np.float32)
     delta, turned = np.empty_like(hidden), np.empty(size * sizes.max(), np.float32)
     inputs = np.empty((sizes[0], size), np.float32)
     logits, by_logits = space(size, options), space(size, options)
@@ -325,5 +326,6 @@ def learn_heads(network, rows, order, step, rule):
         if not np.isfinite(stats[NORM]):
             replace_nonfinite(grad)
             stats[NOT_FINITE] += 1
-        adam_numba(flat, grad, network.mean, network.square, step + u + 1, rule.lr, rule.eps)
+        moments = network.mean, network.square
+        adam_numba(flat, grad, *moments, step + u + 1, rule.lr, rule.eps, 0.0)
     return flat, network.mean, network.square, stats, values

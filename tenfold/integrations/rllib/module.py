@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +20,7 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import nn
 
+from tenfold.config.networks import Activation
 from tenfold.config.schema import Config, Limits
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import observation_layout
@@ -34,8 +35,9 @@ from tenfold.integrations.rllib.distribution import (
 )
 from tenfold.nets.layers import FlatModule
 from tenfold.ops import advantages
+from tenfold.ops.activations import ACTIVATIONS, FUNCTIONS
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
+from tenfold.ops.mlp import parameter_count
 
 Batch = dict[str, Any]
 Width = Annotated[int, Limits(1)]
@@ -56,7 +58,7 @@ class HeadsModel(Config):
 
     hidden: tuple[Width, ...] = (64, 64)
     """widths of the trunk that policy, value and critic share"""
-    activation: Literal["tanh", "relu", "elu"] = "tanh"
+    activation: Activation = "tanh"
     """of the trunk and the critic"""
     on_empty: str = "raise"
     """a head with every option masked is an error (raise), no part of the action (absent), or does

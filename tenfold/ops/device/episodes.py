@@ -32,7 +32,7 @@ class EpisodeShape(NamedTuple):
     sources: str  # of its functions: Triton keeps what it compiled by names alone
 
 
-class Episodes(NamedTuple):
+class EpisodeRows(NamedTuple):
     """In the GPU's memory, rows [seeds, episodes]."""
 
     stream: Any
@@ -232,7 +232,7 @@ def play_episodes(
 
 
 # one launch of an algorithm's kernel: (episodes, count, steps, limit, grid)
-Launch = Callable[[Episodes, int, int, int, tuple[int, int]], None]
+Launch = Callable[[EpisodeRows, int, int, int, tuple[int, int]], None]
 
 
 def play(
@@ -250,7 +250,7 @@ def play(
     def zeros(*shape: int, dtype: Any) -> torch.Tensor:
         return torch.zeros(seeds, count, *shape, dtype=dtype, device=device)
 
-    episodes = Episodes(
+    episodes = EpisodeRows(
         torch.stack([key_tensor(of_seed, "cpu") for of_seed in streams]).to(device),
         zeros(task.states, dtype=torch.float64),
         zeros(dtype=torch.int64),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import triton.language as tl
 
-from tenfold.ops import mlp
+from tenfold.ops import activations
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.device.language import gpu_kernel, padded
 
@@ -35,12 +35,12 @@ class NetShape(NamedTuple):
             tuple(padded(size) for size in sizes),
             len(sizes) - 1,
             sum((before + 1) * after for before, after in pairwise(sizes)),
-            mlp.ACTIVATIONS[activation],
+            activations.ACTIVATIONS[activation],
             precision,
         )
 
 
-RELU = tl.constexpr(mlp.RELU)  # else tanh
+RELU = tl.constexpr(activations.RELU)  # else tanh
 KEEP1, KEEP2 = tl.constexpr(BETA1), tl.constexpr(BETA2)
 LOG_KEEP1, LOG_KEEP2 = tl.constexpr(math.log(BETA1)), tl.constexpr(math.log(BETA2))
 
