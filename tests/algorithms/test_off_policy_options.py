@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.kernels.dqn_gpu import ResidentDQN
+from tenfold.algorithms.kernels.actor_critic_gpu import CudaGraphActorCritic
+from tenfold.algorithms.kernels.dqn_gpu import CudaGraphDQN, ResidentDQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.sac_td3_settings import SAC, TD3
 from tenfold.config.action_noise import OU, Normal
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.system import Clock
 from tenfold.engines.fused_engine import FusedRounds
 from tenfold.memory.replay_rows import TERMINATED, TRUNCATED
 from tenfold.runs.checkpoint import flat_state
@@ -389,6 +391,32 @@ def test_one_critic_of_sac_learns_alike_in_both_engines(env: str) -> None:
 
 
 # faster engines
+
+
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_recorded_updates_have_noise_and_drawn_rewards(name: str) -> None:
+    """The engine of CUDA graphs, whose work is done anew each time on the CPU."""
+    agent = {"name": name, "noise": "normal(0.2, mean=0.1)", "learning_starts": 40}
+    learner = play(learner_of(agent, normalize_reward="drawn", clip_reward=0.1), 60)
+    engine = CudaGraphActorCritic(learner.agent, learner.replay, learner.envs)
+    for step in (30, 61):
+        expected = learner.engine.explore(step, 60).copy()
+        np.testing.assert_allclose(engine.explore(step, 60), expected, atol=1e-6)
+    number = learner.replay.count[1]
+    engine.draw(1, 61)
+    rewards = engine.sent.arrays[engine.sent.slot_index][0]["reward"].copy()
+    learner.replay.count[1] = number
+    assert np.array_equal(learner.replay.sample().reward, rewards)
+    assert np.abs(rewards).max() == np.float32(0.1)
+
+
+def test_recorded_updates_leave_a_target_alone_that_counts_steps() -> None:
+    learner = play(learner_of({"target": "hard(steps=1000)"}), 30)
+    engine = CudaGraphDQN(learner.agent, learner.replay, learner.envs)
+    online, target = (net.flat.clone() for net in (learner.agent.online, learner.agent.target))
+    engine.update(2, 30, Clock())
+    assert torch.equal(learner.agent.target.flat, target)
+    assert not torch.equal(learner.agent.online.flat, online)
 
 
 @pytest.mark.parametrize(
