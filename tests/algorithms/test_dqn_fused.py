@@ -304,8 +304,8 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(
 ) -> None:
     original = kernels.dqn_params
 
-    def wrong(agent: DQNAgent) -> dict[str, np.ndarray]:
-        params = original(agent)
+    def wrong(agent: DQNAgent, lanes: int) -> dict[str, np.ndarray]:
+        params = original(agent, lanes)
         params["gamma"] *= 0.999
         return params
 
