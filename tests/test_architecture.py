@@ -38,7 +38,17 @@ ARROWS = {
         "training",
         "cli",  # commands of a domain
     },
-    "integrations": {"ops", "nets"},
+    "integrations": {
+        "ops",
+        "nets",
+        "memory",
+        "envs",
+        "actors",
+        "evaluation",
+        "runs",
+        "training",
+        "cli",  # commands of a library's own
+    },
     "__main__": {"cli"},
     "__init__": {"domains", "evaluation", "shipping", "training"},
 }

@@ -169,13 +169,13 @@ class RecordedMinibatches(CudaGraphCapture):
         before = (self.agent.block.clone(), self.sums.clone()) if limited else ()
         self.finish_update(sent, statistics[None], self.shares)
         if limited:
-            self.take_back(statistics[KL] <= config.minibatch_kl_limit, *before)
+            self.take_back(statistics[KL] > config.minibatch_kl_limit, *before)
         elif config.target_kl:
             self.epoch_kl_sum.add_(statistics[KL].double() / self.rollout.minibatches)
 
-    def take_back(self, allowed: torch.Tensor, block: torch.Tensor, sums: torch.Tensor) -> None:
-        """Undoes a step that target_kl does not allow, or that comes behind such a one."""
-        self.going.mul_(allowed)
+    def take_back(self, forbidden: torch.Tensor, block: torch.Tensor, sums: torch.Tensor) -> None:
+        """Undoes a step that target_kl forbids, or that comes behind such a one."""
+        self.going.mul_(~forbidden)
         self.made.add_(self.going)
         block[PPO_GRAD].zero_()
         for now, before in ((self.agent.block, block), (self.sums, sums)):

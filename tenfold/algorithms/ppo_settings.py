@@ -73,7 +73,7 @@ class PPO(AgentConfig):
     """the value's loss where value_clip is set: the larger one of the value and the clipped value,
     or that of the clipped value alone"""
     value_weight: NotNegative = 0.5
-    """weight of the value's loss beside the policy's"""
+    """weight of the value's loss, half the mean squared error, beside the policy's"""
     entropy: NotNegative = 0.0
     """weight of the policy's entropy in the loss"""
     clip_norm: Positive | None = 0.5

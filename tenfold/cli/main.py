@@ -15,7 +15,7 @@ from tenfold.cli.flags import Parser
 from tenfold.config.notation import nearest
 from tenfold.core.errors import UserError, described
 from tenfold.core.processes import discard, show_what_can_be_shown
-from tenfold.core.registry import Command, domains
+from tenfold.core.registry import Command, domains, file_forms
 
 # by the disk: a person's affair
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
@@ -128,6 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         find_modules_here()
         arguments_given = list(sys.argv[1:] if argv is None else argv)
+        if form := next((form for form in file_forms() if form.claims(arguments_given)), None):
+            return form.run(arguments_given)
         require_command(arguments_given)
         arguments = parser(arguments_given).understand(arguments_given)
         return run_command(arguments)

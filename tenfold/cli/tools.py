@@ -181,6 +181,11 @@ def add_profile(parsers: Any, argv: Sequence[str]) -> None:
 
 
 def profile(arguments: argparse.Namespace) -> int:
+    run = named(arguments.what, settings_given(arguments))
+    return show_run_profile(run, arguments.engines, arguments.length, arguments.trace)
+
+
+def show_run_profile(run: Any, engines: str | None, length: str, trace_file: str | None) -> int:
     from tenfold.runs.storage import for_writing
     from tenfold.training.profiling import (
         engines_for,
@@ -190,10 +195,9 @@ def profile(arguments: argparse.Namespace) -> int:
         write_trace,
     )
 
-    run = named(arguments.what, settings_given(arguments))
-    steps = whole_number(arguments.length, "--for", 1, 10**8)
-    trace = for_writing(Path(arguments.trace or "profile.json"), "--trace")
-    profiles = [profile_run(run, engine, steps) for engine in engines_for(run, arguments.engines)]
+    steps = whole_number(length, "--for", 1, 10**8)
+    trace = for_writing(Path(trace_file or "profile.json"), "--trace")
+    profiles = [profile_run(run, engine, steps) for engine in engines_for(run, engines)]
     show_profiles(profiles)
     write_trace(profiles, trace)
     print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")

@@ -281,6 +281,8 @@ def finish(result: Any) -> int:
         )
         return 128 + result.interrupted
     from tenfold.evaluation.evaluate import evaluation_of
+    from tenfold.runs.folder import RunFolder
+    from tenfold.runs.reporter import source_measures
 
     how = evaluation_of(result.run)
     if result.mean_return is not None:
@@ -290,6 +292,7 @@ def finish(result: Any) -> int:
         )
     for line in how.conclusion(result):
         print(line)
+    print_measures(source_measures(RunFolder.open(result.path, True)[0].about, [result.path]))
     more = how.next_steps(result.path)
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
     return 0
@@ -316,6 +319,7 @@ def finish_seeds(result: Any) -> int:
         print(f"  seed {seed:<4} {numbers}")
     for name, text in summary_sentences(reporter, result.summary).items():
         print(f"{name.replace('_', ' '):16} {text}")
+    print_measures(result.summary.get("measures", {}))
     for seed in folder.seeds if result.run.where == "ray" else ():  # others have said it here
         if text := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {text}")
@@ -324,6 +328,14 @@ def finish_seeds(result: Any) -> int:
     for name, text in result.failed.items():
         print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 2 if result.failed else 0
+
+
+def print_measures(measures: dict[str, float]) -> None:
+    """Those of the library whose file a run was made from."""
+    from tenfold.runs.reporter import measure_texts
+
+    for name, text in measure_texts(measures).items():
+        print(f"  {name:20} {text}")
 
 
 def stopped(saved: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Parts of agents' settings: replay memory, actors with critics.
+"""Parts of agents' settings: rewards, replay memory, actors with critics.
 
 No torch here, so that help and errors appear at once.
 """
@@ -26,18 +26,12 @@ from tenfold.core.errors import ConfigError
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
-
 # rewards
 
 
 @dataclass(frozen=True)
 class Sign(Option):
     """Rewards for learning are -1, 0 or 1."""
-
-
-@dataclass(frozen=True)
-class Drawn(Option):
-    """Rewards are normalised when a replay memory is drawn from."""
 
 
 # replay memory

@@ -8,8 +8,9 @@ of a folder's `__init__`, or of a file `…_settings.py`, which imports nothing 
 
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib import import_module
@@ -132,6 +133,55 @@ class Domain:
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
         """Of a run's page."""
         return []
+
+
+class FileForm:
+    """Files of another library that the command line takes as they are, and what is said of runs
+    made from them beyond what is said of any run. `FORM` of `tenfold/integrations/*/file_form.py`
+    is one."""
+
+    name = title = ""
+
+    def claims(self, words: Sequence[str]) -> bool:
+        """Whether a command line names such a file."""
+        raise NotImplementedError
+
+    def run(self, words: Sequence[str]) -> int:
+        """Carries out that command line; returns the exit code."""
+        raise NotImplementedError
+
+    def results(self, source: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, float]:
+        """Numbers by name, of the folders of one or several runs; `source` is what `made_from` was
+        given when they were made."""
+        return {}
+
+
+@cache
+def file_forms() -> tuple[FileForm, ...]:
+    room = Path(__file__).parent.parent / "integrations"
+    files = sorted(room.glob("*/file_form.py"))
+    return tuple(
+        import_module(f"tenfold.integrations.{file.parent.name}.file_form").FORM for file in files
+    )
+
+
+def form_of(source: Mapping[str, Any]) -> FileForm | None:
+    """The form of files that a run was made from, by what its folder says of it."""
+    return next((form for form in file_forms() if form.name == source.get("form")), None)
+
+
+SOURCE: ContextVar[Mapping[str, Any] | None] = ContextVar("SOURCE", default=None)
+
+
+@contextmanager
+def made_from(source: Mapping[str, Any]) -> Iterator[None]:
+    """Folders of runs that are made inside say that they come from a file of another library:
+    `form` is the name of its `FileForm`."""
+    token = SOURCE.set(source)
+    try:
+        yield
+    finally:
+        SOURCE.reset(token)
 
 
 NOBODYS = Domain()  # of environments that no domain owns

@@ -194,6 +194,7 @@ RUN: Schema = {
     "id": TEXT,
     **MACHINE,
     "init?": INIT,
+    "source?": {"form": TEXT},
     "sessions?": [
         {
             "from_step": WHOLE,
@@ -215,6 +216,7 @@ SEEDS: Schema = {
     **MACHINE,
     "changes?": {},
     "init?": INIT,
+    "source?": {"form": TEXT},
     "shared?": FLAG,
     "ended?": TEXT,
 }

@@ -29,7 +29,7 @@ from tenfold.config.notation import read_yaml
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.registry import algorithms
+from tenfold.core.registry import SOURCE, algorithms
 from tenfold.core.system import machine_card, versions
 from tenfold.runs.file_schema import RUN, current, parsed, read_json
 from tenfold.runs.storage import (
@@ -52,8 +52,10 @@ SWEEP_KIND = "tenfold-sweep"
 
 def origin(kind: str) -> dict[str, Any]:
     """The record of a new folder: its kind, time, command, versions and machine."""
+    source = SOURCE.get()
     return {
         "kind": kind,
+        **({"source": dict(source)} if source else {}),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
         "versions": versions(),

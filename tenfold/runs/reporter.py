@@ -16,11 +16,11 @@ from tenfold.config.changes import changes_in_words
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.registry import algorithm
+from tenfold.core.registry import algorithm, form_of
 from tenfold.runs.charts import THIN, Chart, Curve, Experiment, Line
 from tenfold.runs.file_schema import RUN, Schema, read_json
 from tenfold.runs.metrics import WINDOW, latest_row, rank
-from tenfold.runs.page import Section
+from tenfold.runs.page import Section, table
 from tenfold.runs.statistics import sentence
 
 NAMED = 12  # seeds that are named one by one
@@ -155,6 +155,26 @@ def updates_summary(rows: list[Row], steps: str) -> dict[str, str]:
         "gradient updates": f"{last['updates']:,}",
         "steps per second": f"{last['timing'].get('steps_per_second', 0):,.0f}",
     }
+
+
+# of runs that were made from a file of another library
+
+
+def source_measures(about: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, float]:
+    """That library's measures of a run or of several seeds, by name; `about` is the record of their
+    folder. Empty for other runs."""
+    source = about.get("source", {})
+    form = form_of(source)
+    return form.results(source, paths) if form else {}
+
+
+def measure_texts(measures: Mapping[str, float]) -> dict[str, str]:
+    return {name.replace("_", " "): f"{value:,.4g}" for name, value in measures.items()}
+
+
+def measures_section(about: Mapping[str, Any], measures: Mapping[str, float]) -> list[Section]:
+    form = form_of(about.get("source", {}))
+    return [Section(form.title, table(measure_texts(measures)))] if form and measures else []
 
 
 # how runs ran

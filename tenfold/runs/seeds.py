@@ -24,7 +24,7 @@ from tenfold.runs.folder import (
     write_settings,
 )
 from tenfold.runs.metrics import latest_row, read_rows
-from tenfold.runs.reporter import Reporter, reporter_of
+from tenfold.runs.reporter import Reporter, reporter_of, source_measures
 from tenfold.runs.statistics import sentence, together
 from tenfold.runs.storage import FolderLock, Target, install, resolve_latest, write_json, writing
 
@@ -168,12 +168,15 @@ def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, 
     """The last numbers of each member and of all; also writes summary.json. `rows` are those of the
     members, where they are in memory."""
     reporter, rows = reporter_of(folder.run), rows or rows_of(folder)
+    about = read_json(folder.path / "seeds.json", SEEDS, "put it back")
     members = dict(zip(folder.seeds, map(reporter.last_numbers, rows), strict=True))
     summary: dict[str, Any] = {"seeds": members}
     for name in pooled(reporter):
         values = [value for member in members.values() if (value := member.get(name)) is not None]
         if len(values) == len(members):
             summary[name] = together(values)
+    if measures := source_measures(about, folder.members):
+        summary["measures"] = measures
     write_json(folder.path / "summary.json", summary)
     return summary
 

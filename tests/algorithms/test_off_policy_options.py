@@ -2,19 +2,20 @@
 updates by episodes, small memories, noise on actions, rewards normalised when drawn, one critic.
 Each in the plain engine, and the same in the fused one."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.kernels.dqn_gpu import ResidentDQN
+from tenfold.algorithms.kernels.actor_critic_gpu import CudaGraphActorCritic
+from tenfold.algorithms.kernels.dqn_gpu import CudaGraphDQN, ResidentDQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.algorithms.sac_td3_settings import SAC, TD3
 from tenfold.config.action_noise import OU, Normal
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.system import Clock
 from tenfold.engines.fused_engine import FusedRounds
 from tenfold.memory.replay_rows import TERMINATED, TRUNCATED
 from tenfold.runs.checkpoint import flat_state
@@ -26,7 +27,7 @@ ENGINES = pytest.mark.parametrize("engine", ["plain", "fused"])
 NEVER = 10**6
 
 
-def learner_of(agent: dict[str, Any], engine: str = "plain", **run: Any) -> OffPolicyLearner:
+def learner_of(agent: dict[str, Any], engine: str = "plain", **run: Any) -> Any:
     name = agent.get("name", "dqn")
     env = {"env": CARTPOLE if name == "dqn" else PENDULUM}
     return make_learner(Run.of(env | {"agent": SMALL | agent, "engine": engine} | run))
@@ -40,7 +41,7 @@ def play(learner: OffPolicyLearner, until: int) -> OffPolicyLearner:
 
 def resumed(learner: OffPolicyLearner) -> OffPolicyLearner:
     """Another learner that goes on from the state of this one."""
-    other = make_learner(learner.run)
+    other: Any = make_learner(learner.run)
     other.load_rows(learner.rows.written(np.zeros_like(learner.rows.head)))
     state = {part: dict(values) for part, values in learner.state().items()}
     assert other.load_state(state)
@@ -284,10 +285,13 @@ def test_actors_elsewhere_have_noise_of_their_own() -> None:
 
 
 def test_options_take_numbers_lists_and_arrays_and_are_written_as_they_are_read() -> None:
-    for option in (Normal(0.1), Normal((0.1, 0.2), 0.5), Normal(np.array([1.0, 2.0])), OU(0.3)):
+    normal: Any = Normal
+    process: Any = OU
+    arrays = normal(np.array([1.0, 2.0])), normal(np.float32(0.5))
+    for option in (normal(0.1), normal((0.1, 0.2), 0.5), process(0.3), *arrays):
         agent = TD3(noise=option)
         assert TD3.of({"noise": str(option)}) == agent and SAC(noise=option).noise == option
-    assert Normal([1, 2]).rule(2) == [(0.0, 0.0), (0.0, 0.0), (1.0, 2.0)]
+    assert normal([1, 2]).rule(2) == [(0.0, 0.0), (0.0, 0.0), (1.0, 2.0)]
 
 
 def test_noise_that_does_not_fit_is_refused() -> None:
@@ -324,9 +328,8 @@ def test_a_python_object_may_give_the_noise(engine: str) -> None:
         noisy.round()
         np.testing.assert_allclose(noisy.action, np.clip(base + value, -1, 1), atol=1e-6)
     play(noisy, 402)  # past the end of both episodes: the count has begun again
-    rows = noisy.replay.action[: noisy.replay.head[0]]
-    assert math.isclose(noisy.own_noise.noises[1].value, 0.01 * (402 - 400) / 2, abs_tol=1e-9)
-    assert len(rows)
+    own: Any = noisy.own_noise
+    assert [one.value for one in own.noises] == pytest.approx([0.01, 0.01])
     with pytest.raises(UserError, match="cannot be called"):
         noisy.use_noise(3)
     with pytest.raises(UserError, match="is for continuous actions"):
@@ -388,6 +391,32 @@ def test_one_critic_of_sac_learns_alike_in_both_engines(env: str) -> None:
 
 
 # faster engines
+
+
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_recorded_updates_have_noise_and_drawn_rewards(name: str) -> None:
+    """The engine of CUDA graphs, whose work is done anew each time on the CPU."""
+    agent = {"name": name, "noise": "normal(0.2, mean=0.1)", "learning_starts": 40}
+    learner = play(learner_of(agent, normalize_reward="drawn", clip_reward=0.1), 60)
+    engine = CudaGraphActorCritic(learner.agent, learner.replay, learner.envs)
+    for step in (30, 61):
+        expected = learner.engine.explore(step, 60).copy()
+        np.testing.assert_allclose(engine.explore(step, 60), expected, atol=1e-6)
+    number = learner.replay.count[1]
+    engine.draw(1, 61)
+    rewards = engine.sent.arrays[engine.sent.slot_index][0]["reward"].copy()
+    learner.replay.count[1] = number
+    assert np.array_equal(learner.replay.sample().reward, rewards)
+    assert np.abs(rewards).max() == np.float32(0.1)
+
+
+def test_recorded_updates_leave_a_target_alone_that_counts_steps() -> None:
+    learner = play(learner_of({"target": "hard(steps=1000)"}), 30)
+    engine = CudaGraphDQN(learner.agent, learner.replay, learner.envs)
+    online, target = (net.flat.clone() for net in (learner.agent.online, learner.agent.target))
+    engine.update(2, 30, Clock())
+    assert torch.equal(learner.agent.target.flat, target)
+    assert not torch.equal(learner.agent.online.flat, online)
 
 
 @pytest.mark.parametrize(

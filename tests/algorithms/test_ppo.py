@@ -136,6 +136,18 @@ def test_long_rounds_and_single_ones_are_the_same_run(env: str) -> None:
     ("env", "agent"),
     [
         ("tenfold/CartPole-v1", {"normalize_obs": True}),
+        (
+            "tenfold/CartPole-v1",
+            {
+                "minibatches": None,
+                "minibatch_size": 9,
+                "normalize_advantage": "minibatch",
+                "clip": "linear(0.3, 0.1, 300, 48)",
+                "lr": "table(0:1e-2, 100:1e-3, 300:0)",
+                "target_kl": 1e-3,
+                "kl_stop": "minibatch",
+            },
+        ),
         ("CartPole-v1", {}),
         ("tenfold/Assign-v0", {}),
         ("CartPole-v1", {"net": {"hidden": [8], "value_hidden": [], "activation": "gelu"}}),
@@ -488,10 +500,22 @@ def test_the_compiled_engine_learns_the_same(backend: str, monkeypatch: pytest.M
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     from tenfold.algorithms.ppo_cpu import CompiledPPO, phase_of
 
-    options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}
-    for plain, compiled in zip(
-        phase_of(PlainPPO, "tenfold/Assign-v0", options, 1),
-        phase_of(CompiledPPO, "tenfold/Assign-v0", options, 1),
-        strict=True,
-    ):
-        assert np.allclose(plain, compiled, atol=1e-5)
+    options = {
+        "horizon": 8,
+        "epochs": 3,
+        "lr": 1e-2,
+        "minibatch_size": 8,
+        "normalize_advantage": "minibatch",
+        "clip": "linear(0.3, 0.1, 200)",
+        "value_clip": "table(0:0.2)",
+        "value_clip_kind": "clipped",
+        "target_kl": 2e-3,
+        "kl_stop": "minibatch",
+        "entropy": 0.01,
+        "net": {"hidden": [6]},
+    }
+    *results, count = phase_of(PlainPPO, "tenfold/Assign-v0", options, 1)
+    *compiled, same_count = phase_of(CompiledPPO, "tenfold/Assign-v0", options, 1)
+    for expected, actual in zip(results, compiled, strict=True):
+        assert np.allclose(expected, actual, atol=1e-5)
+    assert np.array_equal(count, same_count) and 1 < count[0] < 6  # it stopped early

@@ -1,6 +1,5 @@
 """Learning of the resident engine: for each minibatch partial gradients → their sum and its squares
-→ clipping and Adam. Deterministic: sums have one order, nothing is added
-to by several programs.
+→ clipping and Adam. Deterministic: sums have one order, nothing is added to by several programs.
 
 Grids have the seeds as their last side. Numbers of a phase that change between launches are in
 `count` and `clock`, so that the launches of a phase can be one CUDA graph.
@@ -278,7 +277,7 @@ def apply(arrays, number, S: tl.constexpr):
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     due = is_due(a, number, S)
     if S.stops:
-        due = due & (divergence(a, S) <= tl.load(a.params + MINIBATCH_KL))
+        due = due & ((divergence(a, S) > tl.load(a.params + MINIBATCH_KL)) == 0)
         tl.store(a.going + number + 1, 0, mask=(tl.program_id(0) == 0) & (due == 0))
     if due:
         square = tl.full((), 0.0, tl.float32)
