@@ -277,15 +277,16 @@ class Layer(nn.Module):
         return linear(x, weight, bias)
 
 
-def draw_uniform_start(network: FlatModule, stream: int) -> None:
+def draw_uniform_start(network: FlatModule, stream: np.uint64) -> None:
     """Weights and biases uniform within ±1/√inputs, and those of a memory of H numbers within ±1/√H
     (torch's default)."""
     numbers = fill_uniform(stream, 0, np.empty(network.flat.numel()))
     with torch.no_grad():
         network.flat.copy_(torch.from_numpy(numbers))
         for module in network.modules():
-            for parameter in module.parameters(recurse=False) if hasattr(module, "bound") else ():
-                parameter.mul_(2).sub_(1).mul_(module.bound)
+            bound: Any = getattr(module, "bound", None)
+            for parameter in module.parameters(recurse=False) if bound else ():
+                parameter.mul_(2).sub_(1).mul_(bound)
 
 
 def layers_of(

@@ -126,7 +126,7 @@ class PolicyNetwork(FlatModule):
         return self
 
     @torch.no_grad()
-    def draw_orthogonal(self, stream: int) -> None:
+    def draw_orthogonal(self, stream: np.uint64) -> None:
         used = 0
 
         def draw(weight: torch.Tensor, gain: float) -> None:

@@ -22,7 +22,7 @@ from tenfold.integrations.masked.normalise import (
     normalise_rows,
     normalise_rows_backward,
 )
-from tenfold.ops.activations import ELU, RELU, TANH
+from tenfold.ops.activations import ELU, GELU, RELU, TANH
 from tenfold.ops.adam import BETA1, BETA2, adam_numba, clip_numba
 from tenfold.ops.head_tables import LOWEST, some_mask
 from tenfold.ops.mlp import layer_total, mlp_backward, mlp_forward, mlp_of, parameter_count
@@ -92,7 +92,7 @@ def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
             ((2,), (5, 1, 4), PPOParams(0.2, np.inf, 1.0, 0.0, 1.0, 0.5, 1e-3, 1e-8)),
         )
     ):
-        rows, options = 23, sum(heads)
+        rows, options, activation = 23, sum(heads), (RELU, TANH, ELU, GELU)[k]
         sizes = np.array([4, *hidden, options + 1])
         size = parameter_count(sizes)
         flat, mean, square = (rng.normal(size=size).astype(dtype) * s for s in (0.5, 0.01, 0.1))
@@ -100,7 +100,7 @@ def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
             mean, square = np.zeros_like(mean), np.zeros_like(square)
         offsets = np.concatenate([[0], np.cumsum(heads)])
         obs = rng.normal(size=(rows, 4)).astype(dtype)
-        now = mlp_of(torch.from_numpy(flat), sizes, k % 3, torch.from_numpy(obs))[:, :-1]
+        now = mlp_of(torch.from_numpy(flat), sizes, activation, torch.from_numpy(obs))[:, :-1]
         old = now + torch.from_numpy(0.2 * rng.normal(size=(rows, options)).astype(dtype))
         old = torch.where(some_mask(rng, heads, (rows,), empty=k == 1), old, float(LOWEST))
         log_prob, prob, _ = normalise_reference(old, offsets)
@@ -115,9 +115,7 @@ def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
         target, advantage = rng.normal(size=(2, rows)).astype(dtype)
         counts = (rng.random(rows) < 0.9).astype(dtype)
         yield (
-            Network(
-                flat, np.zeros_like(flat), mean, square**2, sizes, (RELU, TANH, ELU)[k % 3], offsets
-            ),
+            Network(flat, np.zeros_like(flat), mean, square**2, sizes, activation, offsets),
             TrainRows(
                 obs,
                 old.numpy(),
