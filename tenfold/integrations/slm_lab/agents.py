@@ -229,6 +229,7 @@ def ppo(keys: Keys, memory: Keys, net: Keys, num_envs: int, options: int | None)
         "clip_norm": clip_norm(net, separate=not net.values.get("shared")),
     }
     if keys.flag("normalize_v_targets"):
+        keys.note("normalize_v_targets", "their variance is taken up once a rollout")
         settings["normalize_value"] = True
     if (log_std := net.number("log_std_init", None)) is not None:
         settings["std"] = math.exp(log_std)
