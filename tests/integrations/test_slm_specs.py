@@ -34,6 +34,12 @@ TWO_OPTIMISERS = {
     "agent.net.actor_optim_spec": {"name": "Adam", "lr": 0.001},
     "agent.net.critic_optim_spec": {"name": "Adam", "lr": 0.004},
 }
+SHARED = {
+    "agent.net.shared": True,
+    "agent.net.arc": None,
+    "env.max_t": None,
+    "env.normalize_obs": False,
+}
 TWO_ARCS = {
     "agent.net.critic_arc": {
         "modules": {"body": {"Sequential": [{"Linear": 30}, {"Tanh": None}]}},
@@ -202,7 +208,7 @@ def test_ppo(translated: Any) -> None:
         (TWO_OPTIMISERS, "lr", "linear(0.001, 0, 9000)"),
         (TWO_OPTIMISERS, "value_lr", "linear(0.004, 0, 9000)"),
         (TWO_ARCS, "net.value_hidden", [30]),
-        (IMAGES | {"agent.net.shared": True}, "net.shared_body", True),
+        (IMAGES | SHARED, "net.shared_body", True),
     ],
 )
 def test_keys_of_ppo(translated: Any, changes: dict[str, Any], path: str, value: Any) -> None:
