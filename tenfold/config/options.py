@@ -34,11 +34,6 @@ class Sign(Option):
     """Rewards for learning are -1, 0 or 1."""
 
 
-@dataclass(frozen=True)
-class Drawn(Option):
-    """Rewards are normalised when a replay memory is drawn from."""
-
-
 # replay memory
 
 MOST_EVALUATED = 1 / 2  # steps of evaluations to one of training, however dear training is
