@@ -104,6 +104,21 @@ POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "absent": ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}}),
     "target_kl": (CARTPOLE, {"target_kl": 1e-3, "lr": 1e-2}),
+    "slices": (
+        CARTPOLE,
+        {
+            "minibatches": None,
+            "minibatch_size": 7,
+            "normalize_advantage": "minibatch",
+            "clip": "table(0:0.3, 30:0.1)",
+            "value_clip": "linear(0.2, 0.01, 30, 10)",
+            "value_clip_kind": "clipped",
+        },
+    ),
+    "target_kl, minibatch": (
+        "tenfold/Pendulum-v1",
+        {"minibatches": 5, "target_kl": 1e-3, "kl_stop": "minibatch", "lr": 1e-2},
+    ),
 }
 
 
@@ -369,6 +384,8 @@ def test_eight_learning_phases_are_the_plain_engines(case: str, device: str) -> 
         rarely("absent"),
         rarely("images"),
         "target_kl",
+        "slices",
+        "target_kl, minibatch",
         "lstm",
         rarely("gru, real"),
         rarely("gru, masked"),
@@ -434,6 +451,23 @@ def test_a_phase_in_few_graphs_is_that_of_one_minibatch_after_another(device: st
     assert torch.equal(whole.agent.block, singly.agent.block)
     names = {("learn", 1), ("learn", 4), ("learn", 8), ("act", 1), ("value", 1)}
     assert {key[:2] for key in whole.engine.graphs} == names
+
+
+def test_a_phase_that_stops_within_a_graph_makes_the_steps_before(device: str) -> None:
+    agent = {"name": "ppo", "minibatches": 13, "lr": 3e-3}
+    agent |= {"target_kl": 1e-4, "kl_stop": "minibatch"}
+    whole, singly = (make_learner(a_run(CARTPOLE, agent, "cudagraph", device)) for _ in range(2))
+    for place in (whole, singly):
+        place.learn = lambda: None  # type: ignore[method-assign]
+        while place.rollout.left:
+            place.round()
+        place.engine.finish()
+    assert not whole.engine.learn(0, whole.engine.per_phase, 100)
+    made = next(n for n in range(13) if not singly.engine.learn(n, n + 1, 100))
+    assert made % 8 not in (0, 7)  # graphs are of eight minibatches, four and one
+    assert whole.agent.updates == made == singly.agent.updates
+    assert torch.equal(whole.agent.block, singly.agent.block)
+    assert torch.equal(whole.engine.sums, singly.engine.sums)
 
 
 def last(path: Path) -> dict[str, np.ndarray]:
