@@ -1,4 +1,4 @@
-"""Parts of agents' settings: rewards, replay memory.
+"""Parts of agents' settings: replay memory, actors with critics.
 
 No torch here, so that help and errors appear at once.
 """

@@ -267,8 +267,7 @@ def convert_scalar(value: Any, hint: type, key: str) -> Any:
 
 def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     """`none`, a number, or one of several Options in call notation."""
-    if isinstance(value, str) and value.strip().lower() == "none":
-        value = None
+    value = None if isinstance(value, str) and value.strip().lower() == "none" else value
     if value is None and type(None) in choices:
         return None
     kinds = [c for c in choices if isinstance(c, type) and issubclass(c, Option)]
@@ -277,12 +276,12 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
         return value
     options = {c.__name__.lower(): c for c in kinds if not c.from_module}
     custom = next((c for c in kinds if c.from_module), None)
-    if custom and callable(value):
-        value = importable(value, key)
+    value = importable(value, key) if custom and callable(value) else value
     allowed = " or ".join(describe(c) for c in choices)
     plain = [c for c in choices if c not in (type(None), *kinds) and get_origin(c) is not Literal]
-    lists = value is not None and not kinds and [get_origin(c) for c in plain] == [tuple]
-    if lists or (plain == [bool] and str(value).lower() in BOOLEANS):
+    is_list = isinstance(value, str) and [get_origin(c) for c in plain] == [tuple]
+    is_flag = plain == [bool] and (str(value).lower() in BOOLEANS or not (kinds or value is None))
+    if is_list or is_flag:
         return convert(value, plain[0], key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)

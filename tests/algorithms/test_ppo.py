@@ -150,6 +150,7 @@ def test_long_rounds_and_single_ones_are_the_same_run(env: str) -> None:
         ),
         ("CartPole-v1", {}),
         ("tenfold/Assign-v0", {}),
+        ("CartPole-v1", {"net": {"hidden": [8], "value_hidden": [], "activation": "gelu"}}),
     ],
 )
 def test_resume_is_as_if_never_stopped(env: str, agent: dict, engine: str) -> None:

@@ -52,6 +52,7 @@ Q_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "masked": ("Taxi-v3", {"n_step": 2, "double": False}),
     "boltzmann": (CARTPOLE, {"explore": "boltzmann"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}, "frames": 2}),
+    "decay": (CARTPOLE, {"weight_decay": 30.0, "net": {"hidden": [9], "activation": "gelu"}}),
     "team": (TEAM, {"distribution": IMPLICIT, "explore": "noisy", "clip_norm": 1.0}),
     "team small": (TEAM, {"dueling": True}),
     "team prioritised": (TEAM, {"replay": "prioritized", "frames": 2, "n_step": 3}),
@@ -76,6 +77,14 @@ ACTOR_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sac, images": (IMAGES, {"name": "sac", "net": {"encoder": "small", "hidden": [12]}}),
     "td3": (PENDULUM, {"name": "td3"}),
     "td3, several": (PENDULUM, {"name": "td3", "updates": 5, "policy_delay": 3}),
+    "sac, critics apart": (
+        PENDULUM,
+        {
+            "name": "sac",
+            "weight_decay": 30.0,
+            "net": {"hidden": [9], "value_hidden": [6, 5], "activation": "silu"},
+        },
+    ),
     "ddpg": (
         PENDULUM,
         {"name": "td3", "critics": 1, "policy_delay": 1, "smoothing": 0, "replay": "prioritized"},
@@ -103,6 +112,14 @@ POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "counterfactual": ("tenfold/Assign-v0", {"baseline": "counterfactual"}),
     "absent": ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}}),
+    "shared body": (
+        IMAGES,
+        {"net": {"encoder": "small", "hidden": [12, 7], "shared_body": True}, "weight_decay": 30.0},
+    ),
+    "value apart": (
+        CARTPOLE,
+        {"net": {"hidden": [9], "value_hidden": [], "init": "torch"}, "weight_decay": 30.0},
+    ),
     "target_kl": (CARTPOLE, {"target_kl": 1e-3, "lr": 1e-2}),
     "slices": (
         CARTPOLE,
@@ -142,6 +159,10 @@ REMEMBERING = {
         remembering("lstm(4)", on_empty="absent", minibatches=1),
     ),
     "lstm, images": (IMAGES, remembering("lstm(4)", net={"encoder": "small"}, epochs=1)),
+    "layers behind": (
+        CARTPOLE + SHORT,
+        remembering("lstm(5)", minibatches=2, net={"value_hidden": [4], "after": [6]}),
+    ),
     "gru, target_kl": (CARTPOLE, remembering("gru(5)", target_kl=1e-7, lr=1e-2)),
 }
 POLICY_CASES |= REMEMBERING
@@ -211,7 +232,7 @@ def copy_state(plain: Any, fast: Any) -> None:
 
 OFTEN = (
     *("defaults", "dueling", "prioritised", "implicit", "noisy", "masked", "images"),
-    *("team prioritised", "sac", "sac, several", "td3"),
+    *("team prioritised", "sac", "sac, several", "sac, critics apart", "decay", "td3"),
 )
 
 
@@ -383,6 +404,8 @@ def test_eight_learning_phases_are_the_plain_engines(case: str, device: str) -> 
         "masked",
         rarely("absent"),
         rarely("images"),
+        rarely("shared body"),
+        rarely("value apart"),
         "target_kl",
         "slices",
         "target_kl, minibatch",
