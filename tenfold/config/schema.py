@@ -279,9 +279,8 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     value = importable(value, key) if custom and callable(value) else value
     allowed = " or ".join(describe(c) for c in choices)
     plain = [c for c in choices if c not in (type(None), *kinds) and get_origin(c) is not Literal]
-    is_list = isinstance(value, str) and [get_origin(c) for c in plain] == [tuple]
-    is_flag = plain == [bool] and (str(value).lower() in BOOLEANS or not (kinds or value is None))
-    if is_list or is_flag:
+    lists = value is not None and not kinds and [get_origin(c) for c in plain] == [tuple]
+    if lists or (plain == [bool] and str(value).lower() in BOOLEANS):
         return convert(value, plain[0], key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)
