@@ -37,8 +37,7 @@ class ValueStep:
     def add(self, target: np.ndarray | torch.Tensor) -> None:
         """Counts the targets of a rollout."""
         if self.norm:
-            rows = target.cpu().numpy() if isinstance(target, torch.Tensor) else target
-            self.norm.update(rows.reshape(-1, 1))
+            self.norm.update(torch.as_tensor(target).cpu().numpy().reshape(-1, 1))
 
     def begin(self, step: int) -> None:
         """Before the updates of a learning phase."""
@@ -58,8 +57,9 @@ class ValueStep:
         buffers = agent.online.flat, grad, agent.exp_avg, agent.exp_avg_sq
         rates = lr, lr if self.schedule is None else self.lr
         for columns, rate in zip((slice(self.start), slice(self.start, None)), rates, strict=True):
-            slices = [buffer[columns] for buffer in buffers]
-            adam(*slices, agent.updates, rate, config.adam_eps, config.weight_decay)
+            flat, gradient, mean, square = (buffer[columns] for buffer in buffers)
+            options = agent.updates, rate, config.adam_eps, config.weight_decay
+            adam(flat, gradient, mean, square, *options)
         return norm
 
     def columns(self) -> dict[str, np.ndarray]:

@@ -36,8 +36,9 @@ def one_update(**settings: Any) -> tuple[PPOAgent, torch.Tensor, np.ndarray]:
     """The agent after one gradient step, its parameters before, and the rollout's targets."""
     run = run_with(**settings)
     agent: Any = agent_of(run)
+    config: Any = run.agent
     envs = make_environments(run.env, 2, 0, policy=True)
-    rollout = RolloutBuffer(run.agent, envs.layout, agent.actions, 2, False, None, 0)
+    rollout = RolloutBuffer(config, envs.layout, agent.actions, 2, False, None, 0)
     engine = PlainPPO(agent, rollout, envs)
     for rounds in range(16):
         envs.step(engine.explore(0, rounds))
