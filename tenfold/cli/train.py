@@ -31,6 +31,7 @@ EXAMPLES = """examples:
   tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
   tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
   tenfold train cartpole --seeds 64 --where ray --address 10.0.0.5:6379
+  tenfold train spec.json my_spec train -s env=CartPole-v1      (a spec of SLM-Lab)
   tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
   tenfold train ppo.yml --algo ppo --env CartPole-v1      # a file of RL-Zoo
 """
@@ -286,7 +287,7 @@ def finish(result: Any) -> int:
         return 128 + result.interrupted
     from tenfold.evaluation.evaluate import evaluation_of
     from tenfold.runs.folder import RunFolder
-    from tenfold.runs.reporter import source_measures
+    from tenfold.runs.reporter import measure_lines, source_measures
 
     how = evaluation_of(result.run)
     if result.mean_return is not None:
@@ -294,9 +295,9 @@ def finish(result: Any) -> int:
             f"mean return of the last {result.episodes} training episodes: "
             f"{result.mean_return:.2f} (exploring)"
         )
-    for line in how.conclusion(result):
+    measures = source_measures(RunFolder.open(result.path, True)[0].about, [result.path])
+    for line in (*how.conclusion(result), *measure_lines(measures)):
         print(line)
-    print_measures(source_measures(RunFolder.open(result.path, True)[0].about, [result.path]))
     more = how.next_steps(result.path)
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
     return 0
@@ -308,7 +309,7 @@ def finish_seeds(result: Any) -> int:
         print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     from tenfold.evaluation.evaluate import evaluation_of
-    from tenfold.runs.reporter import reporter_of
+    from tenfold.runs.reporter import measure_lines, reporter_of
     from tenfold.runs.seeds import SeedsFolder, summary_sentences
 
     reporter = reporter_of(result.run)
@@ -323,7 +324,8 @@ def finish_seeds(result: Any) -> int:
         print(f"  seed {seed:<4} {numbers}")
     for name, text in summary_sentences(reporter, result.summary).items():
         print(f"{name.replace('_', ' '):16} {text}")
-    print_measures(result.summary.get("measures", {}))
+    for line in measure_lines(result.summary.get("measures", {})):
+        print(line)
     for seed in folder.seeds if result.run.where == "ray" else ():  # others have said it here
         if text := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {text}")
@@ -332,14 +334,6 @@ def finish_seeds(result: Any) -> int:
     for name, text in result.failed.items():
         print(f"tenfold: {name}: {text}", file=sys.stderr)
     return 2 if result.failed else 0
-
-
-def print_measures(measures: dict[str, float]) -> None:
-    """Those of the library whose file a run was made from."""
-    from tenfold.runs.reporter import measure_texts
-
-    for name, text in measure_texts(measures).items():
-        print(f"  {name:20} {text}")
 
 
 def stopped(saved: dict[str, int]) -> str:

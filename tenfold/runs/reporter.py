@@ -172,6 +172,10 @@ def measure_texts(measures: Mapping[str, float]) -> dict[str, str]:
     return {name.replace("_", " "): f"{value:,.4g}" for name, value in measures.items()}
 
 
+def measure_lines(measures: Mapping[str, float]) -> list[str]:
+    return [f"  {name:20} {text}" for name, text in measure_texts(measures).items()]
+
+
 def measures_section(about: Mapping[str, Any], measures: Mapping[str, float]) -> list[Section]:
     form = form_of(about.get("source", {}))
     return [Section(form.title, table(measure_texts(measures)))] if form and measures else []

@@ -29,6 +29,25 @@ IMAGES = {
 }
 
 
+TWO_OPTIMISERS = {
+    "agent.net.use_same_optim": False,
+    "agent.net.actor_optim_spec": {"name": "Adam", "lr": 0.001},
+    "agent.net.critic_optim_spec": {"name": "Adam", "lr": 0.004},
+}
+SHARED = {
+    "agent.net.shared": True,
+    "agent.net.arc": None,
+    "env.max_t": None,
+    "env.normalize_obs": False,
+}
+TWO_ARCS = {
+    "agent.net.critic_arc": {
+        "modules": {"body": {"Sequential": [{"Linear": 30}, {"Tanh": None}]}},
+        "graph": {"input": "x", "modules": {"body": ["x"]}, "output": "body"},
+    }
+}
+
+
 @pytest.fixture
 def translated(tmp_path: Path) -> Any:
     def of(spec: dict[str, Any], **changes: Any) -> Translation:
@@ -185,6 +204,11 @@ def test_ppo(translated: Any) -> None:
         ({"agent.algorithm.entropy_coef_spec": None}, "entropy", 0.0),
         ({"agent.algorithm.val_loss_coef": None}, "value_weight", 2.0),
         ({"env.reward_scale": 0.5}, "reward_scale", 0.5),
+        ({"agent.algorithm.normalize_v_targets": True}, "normalize_value", True),
+        (TWO_OPTIMISERS, "lr", "linear(0.001, 0, 9000)"),
+        (TWO_OPTIMISERS, "value_lr", "linear(0.004, 0, 9000)"),
+        (TWO_ARCS, "net.value_hidden", [30]),
+        (IMAGES | SHARED, "net.shared_body", True),
     ],
 )
 def test_keys_of_ppo(translated: Any, changes: dict[str, Any], path: str, value: Any) -> None:
@@ -243,6 +267,7 @@ def test_sessions_and_trials(translated: Any) -> None:
         (DQN, {"meta.distributed": "shared"}, "meta.distributed = shared: sessions are trained"),
         (DQN, {"meta.num_gpus": 2}, "meta.num_gpus = 2: is of the machine"),
         (PPO, {}, "agent.net.clip_grad_val = 0.7: one norm over policy and value"),
+        (PPO, {"agent.algorithm.normalize_v_targets": True}, "taken up once a rollout"),
         (PPO, {"agent.net.actor_init_std": 0.5}, "the last layer begins with 0.01"),
         (SAC, {"agent.net.clip_grad_val": 1.0}, "gradients of sac are not cut"),
         (SAC, {"agent.net.loss_spec": {"name": "SmoothL1Loss"}}, "errors of the critics are squared"),
@@ -278,6 +303,11 @@ def test_differences_are_named(
         (DQN, {"other": 1}, r"other = 1 is not a key"),
         (DQN, IMAGES | {"agent.net.conv_hid_layers": NATURE[:2]}, r"agent\.net\.conv_hid_layers"),
         (PPO, {"agent.net.shared": True}, r"agent\.net\.shared = true"),
+        (
+            PPO,
+            TWO_OPTIMISERS | {"agent.net.critic_optim_spec": {"name": "AdamW", "lr": 1}},
+            r"agent\.net\.critic_optim_spec = .* in more than lr",
+        ),
         (PPO, {"agent.algorithm.entropy_coef_spec": decay(1, 0, 9)}, r"entropy_coef_spec"),
         (PPO, {"agent.algorithm.normalize_advantages": "percentile"}, r"normalize_advantages = perc"),
         (PPO, {"agent.algorithm.symlog": True}, r"agent\.algorithm\.symlog = true"),

@@ -87,7 +87,7 @@ def clip_norm(net: Keys, separate: bool) -> float | None:
     return limit
 
 
-def replay(memory: Keys, num_envs: int) -> Settings:
+def replay(memory: Keys) -> Settings:
     """A replay memory."""
     kind = memory.require("name")
     settings = {
@@ -131,7 +131,7 @@ def distribution(keys: Keys, allowed: tuple[str, ...]) -> None:
 
 def dqn(keys: Keys, memory: Keys, net: Keys, num_envs: int, options: int | None) -> Settings:
     vanilla = keys.values["name"] == "VanillaDQN"
-    settings = replay(memory, num_envs) | training(keys, memory, num_envs, 1)
+    settings = replay(memory) | training(keys, memory, num_envs, 1)
     policy = keys.take("action_policy", "epsilon_greedy")
     if policy not in ("epsilon_greedy", "boltzmann"):
         keys.refuse("action_policy", "is not in tenfold: use epsilon_greedy or boltzmann")
@@ -163,7 +163,7 @@ def target(net: Keys, num_envs: int, vanilla: bool) -> str:
 
 
 def sac(keys: Keys, memory: Keys, net: Keys, num_envs: int, options: int | None) -> Settings:
-    settings = replay(memory, num_envs) | training(keys, memory, num_envs, num_envs)
+    settings = replay(memory) | training(keys, memory, num_envs, num_envs)
     distribution(keys, ("default", "Normal", "Categorical", "GumbelSoftmax"))
     if keys.take("action_policy", "default") != "default":
         keys.refuse("action_policy", "is not in tenfold: use default")
@@ -229,6 +229,7 @@ def ppo(keys: Keys, memory: Keys, net: Keys, num_envs: int, options: int | None)
         "clip_norm": clip_norm(net, separate=not net.values.get("shared")),
     }
     if keys.flag("normalize_v_targets"):
+        keys.note("normalize_v_targets", "their variance is taken up once a rollout")
         settings["normalize_value"] = True
     if (log_std := net.number("log_std_init", None)) is not None:
         settings["std"] = math.exp(log_std)

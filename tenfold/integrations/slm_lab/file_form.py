@@ -201,6 +201,7 @@ def begin(spec: Spec, mode: str, arguments: argparse.Namespace) -> int:
         "file": str(spec.path),
         "mode": mode,
     }
+    say("playing 100 episodes at random, which strengths are measured from …", arguments.quiet)
     source["random_return"] = random_return(run.world, run.episode_limit)
     sessions = tuple(range(run.seed, run.seed + translation.sessions))
     jobs = number_of_jobs(arguments.jobs)
