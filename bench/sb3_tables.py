@@ -51,26 +51,26 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument(
             "batch_size",
             "64",
-            "agent.minibatches",
-            "theirs is a size, ours a number: `n_steps` · `n_envs` / `batch_size`, whose parts are "
-            "as equal as can be; `none` makes parts of 64",
+            "agent.minibatch_size",
+            "`none` makes equal parts of 64",
             alike=True,
         ),
         Argument("n_epochs", "10", "agent.epochs"),
         Argument("gamma", "0.99", "agent.gamma"),
         Argument("gae_lambda", "0.95", "agent.lam"),
-        Argument("clip_range", "0.2", "agent.clip", "a number, no schedule"),
+        Argument("clip_range", "0.2", "agent.clip"),
         Argument(
             "clip_range_vf",
             "none",
             "agent.value_clip",
-            "theirs is the loss of the clipped value, ours the larger of both losses",
+            "theirs with `--agent.value-clip-kind clipped`, the loss of the clipped value alone",
         ),
         Argument(
             "normalize_advantage",
             "true",
             "agent.normalize_advantage",
-            "theirs by mean and deviation (N − 1) of each minibatch, ours of the whole rollout (N)",
+            "theirs is `minibatch`, by mean and deviation (N − 1) of each; `true` is over the "
+            "rollout",
         ),
         Argument("ent_coef", "0", "agent.entropy"),
         Argument(
@@ -86,8 +86,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "target_kl",
             "none",
             "agent.target_kl",
-            "theirs stops before a minibatch's step where its mean exceeds 1.5 · `target_kl`; ours "
-            "after an epoch whose mean (in closed form) exceeds `target_kl`",
+            "theirs with `--agent.kl-stop minibatch`, before a step where its mean exceeds 1.5 · "
+            "`target_kl`",
         ),
         Argument(
             "policy_kwargs: net_arch", "64,64", "agent.net.hidden", "the same layers for both"

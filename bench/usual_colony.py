@@ -10,7 +10,7 @@ import torch
 
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_learner import PPOLearner
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, fill_normal
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.features import observe_reference

@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from tenfold.config.networks import ActorCriticNet as ActorCriticNet
     from tenfold.config.networks import Net as Net
     from tenfold.config.networks import PolicyNet as PolicyNet
-    from tenfold.config.options import Custom as Custom
-    from tenfold.config.options import Exponential as Exponential
-    from tenfold.config.options import Linear as Linear
-    from tenfold.config.options import Schedule as Schedule
     from tenfold.config.run import Run as Run
+    from tenfold.config.schedules import Custom as Custom
+    from tenfold.config.schedules import Exponential as Exponential
+    from tenfold.config.schedules import Linear as Linear
+    from tenfold.config.schedules import Schedule as Schedule
+    from tenfold.config.schedules import Table as Table
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
     from tenfold.core.protocols import Callback as Callback
@@ -86,8 +87,8 @@ PUBLIC = {
     "config.agent_config": "AgentConfig",
     "config.files": "named",
     "config.networks": "ActorCriticNet GRU LSTM Net PolicyNet",
-    "config.options": "Custom Exponential Linear Schedule",
     "config.run": "Run",
+    "config.schedules": "Custom Exponential Linear Schedule Table",
     "core.graph_spaces": "BoundedGraph Gated",
     "envs": "register_domain",
     "envs.functions": "Functions register_task",

@@ -27,7 +27,8 @@ import numpy as np
 import torch
 
 from tenfold.config.agent_config import AgentConfig
-from tenfold.config.options import ActorCriticConfig, value_at
+from tenfold.config.options import ActorCriticConfig
+from tenfold.config.schedules import value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key

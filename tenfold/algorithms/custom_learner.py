@@ -13,7 +13,7 @@ from tenfold.actors.actor import SimpleActing
 from tenfold.algorithms.agent import FlatAgent, refuse_state
 from tenfold.algorithms.custom import Algorithm, Draw, Rollout
 from tenfold.algorithms.on_policy import OnPolicyLearner
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.protocols import EnvSpec, Policy, State
 from tenfold.core.random import Purpose, draw_bits, key

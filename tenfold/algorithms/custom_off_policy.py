@@ -12,7 +12,7 @@ from torch import nn
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.algorithms.custom import Draw, OffPolicy, Transitions
 from tenfold.algorithms.custom_learner import Networks
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, draw_bits, fill_uniform, key

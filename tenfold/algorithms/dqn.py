@@ -15,8 +15,8 @@ import torch
 
 from tenfold.algorithms.agent import FlatAgent, Tensors, refuse_state
 from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Epsilon, Hard
-from tenfold.config.options import value_at
 from tenfold.config.run import Run
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION

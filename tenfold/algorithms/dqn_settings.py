@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm
 from tenfold.config.agent_config import AgentConfig
 from tenfold.config.networks import Net
-from tenfold.config.options import (
-    Episodes,
-    Linear,
-    OffPolicyConfig,
-    Prioritized,
-    Schedule,
-    Uniform,
-    exceeds,
-    show,
-)
+from tenfold.config.notation import show
+from tenfold.config.options import Episodes, OffPolicyConfig, Prioritized, Uniform
+from tenfold.config.schedules import Linear, Schedule, exceeds
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.engines.choose import engine_table

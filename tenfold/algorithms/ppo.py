@@ -9,6 +9,7 @@ one without a memory has states of width 0. Settings are in `ppo_settings`, the 
 
 import copy
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import torch
 from tenfold.algorithms.agent import FlatAgent, Tensors
 from tenfold.algorithms.ppo_policy import PolicyInference, counterfactual_rows, old_outputs
 from tenfold.algorithms.ppo_settings import PPO
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
+from tenfold.config.schema import Option
 from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import PolicyActions
@@ -29,11 +31,12 @@ from tenfold.memory.staging import Staging
 from tenfold.nets.action_distribution import make_distribution, make_network, refusals_to_user
 from tenfold.nets.q_network import fit_encoder
 from tenfold.nets.recurrent import sequences
+from tenfold.ops.minibatch_loss import KL, normalized_advantages, value_error
 from tenfold.ops.sampling import shuffle
 from tenfold.ops.segments import pack
-from tenfold.ops.surrogate import KL
 
 PPO_ONLINE, PPO_MEAN, PPO_SQUARE, PPO_GRAD = range(4)  # rows of an agent's `block`
+CLIPS = ("clip", "value_clip")  # settings that may be schedules
 LEARNED_FROM = ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
 
 
@@ -86,12 +89,6 @@ class PPOAgent(FlatAgent, PolicyInference):
             return pack(tensor, self.layout.graph)
         return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
 
-    def tensors(self, *arrays: np.ndarray) -> list[torch.Tensor]:
-        return [torch.from_numpy(array).to(self.device) for array in arrays]
-
-    def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
-        return self.tensors(mask)[0] if mask is not None and mask.shape[-1] else None
-
     def draws(self, size: int, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Uniform numbers [size, C] and normal ones [size, D] of the rows from `first` on."""
         c, d = len(self.actions.sizes), len(self.actions.low)
@@ -130,44 +127,35 @@ class PPOAgent(FlatAgent, PolicyInference):
         with torch.no_grad():
             return self.online.values(self.to_net(rows), before).cpu().numpy()
 
-    def for_env(self, discrete: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """Actions for the environments; squashed numbers are scaled into their bounds."""
-        return self.actions.for_env(discrete, self.bounded(real))
-
-    def bounded(self, real: np.ndarray) -> np.ndarray:
-        """Numbers drawn, by tanh within their bounds where the policy squashes."""
-        if not self.config.squash:
-            return real
-        low, high = np.array(self.actions.low), np.array(self.actions.high)
-        return low + (high - low) * 0.5 * (np.tanh(real) + 1)
-
-    def exploring(self, step: int) -> dict[str, float]:
-        """Metrics of exploration: the mean deviation of continuous actions, where it is one for all
-        observations."""
-        if not self.actions.low or self.layout.graph:
-            return {}
-        return {"std": float(self.online.log_std.detach().exp().mean())}
-
     # learning
+
+    def clips(self, step: int) -> Tensors:
+        """The values at a step of those of CLIPS that are schedules."""
+        return {
+            name: torch.tensor(value_at(getattr(self.config, name), step), device=self.device)
+            for name in CLIPS
+            if isinstance(getattr(self.config, name), Option)
+        }
 
     def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """L = −mean min(r·A, clip(r, 1 ± ε)·A) + c_v·½·mean (V − R)² − c_e·mean H, with
         r = π(a) / π_old(a), of a minibatch; and the policy's loss, the value's, entropy, KL
         divergence from the acting policy and share of clipped ratios. Means are weighted."""
         config = self.config
+        clip: Any = batch.get("clip", config.clip)
+        value_clip: Any = batch.get("value_clip", config.value_clip)
         weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
         log_p, entropy, value, *exact_kl = self.distribution.compare(batch)
         log_ratio = log_p - batch["log_p"]
         ratio, advantage = log_ratio.exp(), batch["advantage"]
-        clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
+        if config.normalize_advantage == "minibatch":
+            advantage = normalized_advantages(advantage, batch["weight"][:, None])
+        clipped_ratio = ratio.clamp(1 - clip, 1 + clip)
         surrogate = torch.minimum(ratio * advantage, clipped_ratio * advantage).sum(-1)
         policy_loss = -(weight * surrogate).sum()
 
-        target, old = batch["target"], batch["value"]
-        error = (value - target).square()
-        if limit := config.value_clip:
-            moved = old + (value - old).clamp(-limit, limit)
-            error = torch.maximum(error, (moved - target).square())
+        target, alone = batch["target"], config.value_clip_kind == "clipped"
+        error = value_error(value, target, batch["value"], value_clip, alone)
         value_loss = 0.5 * (weight * (error if error.dim() == 1 else error.mean(-1))).sum()
         mean_entropy = (weight * entropy).sum()
         loss = policy_loss + config.value_weight * value_loss - config.entropy * mean_entropy
@@ -177,7 +165,7 @@ class PPOAgent(FlatAgent, PolicyInference):
         with torch.no_grad():
             joint = log_ratio.sum(-1)
             kl = exact_kl[0] if exact_kl else joint.exp() - 1 - joint
-            clipped = (weight * ((ratio - 1).abs() > config.clip).float().mean(-1)).sum()
+            clipped = (weight * ((ratio - 1).abs() > clip).float().mean(-1)).sum()
             statistics = [policy_loss, value_loss, mean_entropy, (weight * kl).sum(), clipped]
             return loss, torch.stack(statistics)
 
@@ -224,8 +212,8 @@ class PlainPPO(BaseEngine):
         self.start_states = torch.as_tensor(rollout.start_states).flatten(0, 1)
         self.extra_rows: Tensors = {}  # computed once a phase, by the policy that acted
         self.staging = Staging(agent.device)
-        count, size = rollout.minibatches, rollout.order.size
-        self.bounds = [size * part // count for part in range(count + 1)]
+        self.bounds = rollout.bounds
+        self.clips = agent.clips(0)  # as they are in this phase
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations, stored in the rollout."""
@@ -280,37 +268,54 @@ class PlainPPO(BaseEngine):
 
     def learn(self, first: int, last: int, step: int) -> bool:
         """Updates number first … last − 1 of the phase; False where target_kl ends the phase."""
-        agent, target_kl, count = self.agent, self.agent.config.target_kl, self.rollout.minibatches
+        agent, count = self.agent, self.rollout.minibatches
+        self.clips = agent.clips(step)
         for number in range(first, last):
             part = number % count
             if part == 0:
                 shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
                 agent.count[1] += 1
                 self.epoch_kl = 0.0
-            self.epoch_kl += self.update_once(part, step) / count
-            if target_kl and part == count - 1 and self.epoch_kl > target_kl:
+            self.minibatch_kl = self.update_once(part, step)
+            self.epoch_kl += self.minibatch_kl / count
+            if agent.config.target_kl and self.phase_ends(part == count - 1):
                 return False
         return True
 
-    def update_once(self, part: int, step: int) -> float:
-        """One gradient step from one minibatch; returns its KL divergence."""
+    def phase_ends(self, epoch_ends: bool) -> bool:
+        """Whether target_kl ends the phase with the last minibatch."""
+        config = self.agent.config
+        too_far = epoch_ends and self.epoch_kl > config.epoch_kl_limit
+        return bool(too_far or self.minibatch_kl > config.minibatch_kl_limit)
+
+    def update_once(self, part: int, step: int) -> Any:
+        """One gradient step from one minibatch, which counts for nothing where target_kl forbids
+        it; returns its KL divergence."""
         lr = value_at(self.agent.config.lr, step)
         statistics, norm = self.descend(lr, self.minibatch(part))
-        numbers = [*statistics.tolist(), float(norm), 1.0]
-        self.sums += numbers
+        numbers = statistics.tolist()
+        if norm is not None:
+            self.sums += [*numbers, float(norm), 1.0]
         return numbers[KL]
 
-    def descend(self, lr: float, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    def descend(self, lr: float, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The gradient of the loss, and a step by it. Returns the loss's statistics, and the
-        gradient's norm."""
+        gradient's norm; None where target_kl forbids the step."""
         self.agent.online.flat_grad.zero_()
         loss, statistics = self.agent.loss(batch)
+        if self.forbids(statistics):
+            return statistics, None
         loss.backward()
         return statistics, apply_gradient(self.agent, lr)
 
+    def forbids(self, statistics: torch.Tensor) -> bool:
+        """Whether a minibatch with these statistics ends the phase before its step."""
+        limit = self.agent.config.minibatch_kl_limit
+        return limit < inf and float(statistics[KL]) > limit
+
     def minibatch(self, part: int) -> Tensors:
         batch = self.gather(part)
-        return batch | {"obs": self.network_input(batch)}
+        return batch | {"obs": self.network_input(batch)} | self.clips
 
     def gather(self, part: int) -> Tensors:
         """The rows of a minibatch, observations as they lie in the rollout."""

@@ -10,16 +10,9 @@ from typing import Any
 import numpy as np
 
 from tenfold.algorithms.agent import Tensors
-from tenfold.algorithms.kernels.ppo import (
-    COLUMNS,
-    COUNTS,
-    FINISH,
-    FIRST,
-    LAST,
-    ppo_round,
-    ppo_rounds,
-)
+from tenfold.algorithms.kernels.ppo import FINISH, ppo_round, ppo_rounds
 from tenfold.algorithms.kernels.ppo_examples import EXAMPLES_OF_NETWORKS
+from tenfold.algorithms.kernels.ppo_minibatches import COLUMNS, COUNTS, FIRST, LAST, STOPPED
 from tenfold.algorithms.kernels.ppo_recurrent import recurrent_round, recurrent_rounds
 from tenfold.algorithms.kernels.recurrent_tower import memory_columns
 from tenfold.algorithms.ppo import PPO_GRAD, PPO_ONLINE, PlainPPO, PPOAgent
@@ -30,7 +23,7 @@ from tenfold.core.protocols import RoundDriver
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import policy_actions
 from tenfold.core.system import Clock
-from tenfold.core.tables import Table, compiled_for
+from tenfold.core.tables import KernelTable, compiled_for
 from tenfold.core.work import NO_TEAM
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.compiled import Compiled
@@ -77,6 +70,7 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
         "block": agent.block.numpy(),
         "updates_made": agent.count,
         "epoch_kl": np.zeros(1),
+        "sums_before": np.zeros(len(PlainPPO.names) + 1),
         "keys": keys_of(agent, *DRAWS),
         "sizes": sizes,
         "policy_sizes": policy,
@@ -97,7 +91,9 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
         **norm_arrays(agent),
         **pack_params(
             agent,
-            minibatches=rollout.minibatches,
+            normalize_rollout=rollout.normalize,
+            normalize_minibatch=agent.config.normalize_advantage == "minibatch",
+            value_clipped_alone=agent.config.value_clip_kind == "clipped",
             refuses_empty=agent.config.on_empty == "raise",
         ),
     }
@@ -131,7 +127,7 @@ class FusedPPO(PlainPPO):
         batch = int(max(np.diff(self.bounds)))  # sequences
         self.counter = np.zeros(COUNTS + len(SPENT), np.int64)
         self.spent = self.counter[-len(SPENT) :]
-        self.table = Table(
+        self.table = KernelTable(
             {"counter": self.counter, "sums": self.sums},
             rollout.columns(),
             step_arrays(envs),
@@ -190,9 +186,7 @@ class FusedPPO(PlainPPO):
         self.counter[:2], self.counter[DUE] = (step, 0), 1
         self.counter[FIRST], self.counter[LAST] = first, last
         self.call(UPDATE, *self.arguments)
-        within = last % self.rollout.minibatches > 0
-        target_kl = self.agent.config.target_kl or np.inf
-        return within or bool(self.table.arrays["epoch_kl"][0] <= target_kl)
+        return bool(self.counter[LAST] != STOPPED)
 
     run_rounds = run_rounds
 
@@ -222,7 +216,7 @@ class FusedPPO(PlainPPO):
         return self.many_rounds(most, *bounds, *envs.kernel_arguments, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
-        self.table.arrays["lr"][:] = as_numbers(lr)
+        self.table.replace("lr", np.array(as_numbers(lr), np.float64))
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)
@@ -238,7 +232,7 @@ class CompiledPPO(Compiled, PlainPPO):
     def examples(self) -> Iterator[Tensors]:
         """A minibatch of zeros of each size; there may be two."""
         self.rollout.weight[:] = 1
-        sizes = {self.bounds[p + 1] - self.bounds[p]: p for p in range(self.rollout.minibatches)}
+        sizes = {size: part for part, size in enumerate(np.diff(self.bounds).tolist())}
         for part in sorted(sizes.values()):
             yield self.minibatch(part)
         self.rollout.weight[:] = 0
@@ -250,7 +244,7 @@ class CompiledPPO(Compiled, PlainPPO):
 def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Environments, settings and a seed: every option, masked heads, continuous actions,
     minibatches of unequal size."""
-    base = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
+    base = {"horizon": 13, "epochs": 2, "net": {"hidden": [9, 6]}}
     for env, options in (
         ("tenfold/CartPole-v1", {}),
         ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.05}),
@@ -260,11 +254,35 @@ def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
             "tenfold/CartPole-v1",
             {"net": {"hidden": [7, 1, 5], "activation": "elu"}, "minibatches": 26},
         ),
+        (
+            "tenfold/CartPole-v1",
+            {"minibatch_size": 5, "normalize_advantage": "minibatch", "lr": "table(0:1e-3, 200:0)"},
+        ),
+        (
+            "tenfold/CartPole-v1",
+            {
+                "clip": "linear(0.3, 0, 50, 80)",
+                "value_clip": "table(0:0.5, 90:0.2, 110:0.01)",
+                "value_clip_kind": "clipped",
+            },
+        ),
+        (
+            "tenfold/Pendulum-v1",
+            {"minibatch_size": 9, "lr": 0.01, "target_kl": 1e-4, "kl_stop": "minibatch"},
+        ),
         ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
         ("tenfold/Pendulum-v1", {"squash": True}),
         ("tenfold/Assign-v0", {"entropy": 0.01}),
         ("tenfold/CartPole-v1", {"net": {"hidden": [7], "memory": "lstm(9)"}}),
         ("tenfold/CartPole-v1", {"net": {"hidden": [], "memory": "gru(6)"}, "minibatches": 1}),
+        (
+            "tenfold/CartPole-v1",
+            {
+                "net": {"hidden": [7], "memory": "gru(5)"},
+                "minibatch_size": 7,
+                "normalize_advantage": "minibatch",
+            },
+        ),
         (
             "tenfold/Pendulum-v1",
             {"net": {"hidden": [8, 5], "memory": "gru(4)", "activation": "relu"}, "std": 0.5},
@@ -272,7 +290,8 @@ def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         ("tenfold/Assign-v0", {"net": {"hidden": [5], "memory": "lstm(4)"}, "entropy": 0.01}),
         *EXAMPLES_OF_NETWORKS,
     ):
-        yield env, base | options, int(rng.integers(99))
+        count = {} if "minibatch_size" in options else {"minibatches": 3}
+        yield env, base | count | options, int(rng.integers(99))
 
 
 def phase_of(

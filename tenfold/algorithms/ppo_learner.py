@@ -9,8 +9,8 @@ from tenfold.actors.actor import SimpleActing, check_first_rollout
 from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.on_policy import OnPolicyLearner
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
-from tenfold.config.options import value_at
 from tenfold.config.run import Run
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import State
 from tenfold.core.system import Clock
@@ -126,6 +126,11 @@ class PolicyLockstep(Lockstep):
         for self.number in range(fast.per_phase):
             if not (self.update_both(learn, lr, clock) if self.due else learn(fast, clock)):
                 break
+
+    def tied(self) -> bool:
+        """Whether rounding decided if target_kl ends the phase."""
+        limit = self.plain.agent.config.minibatch_kl_limit
+        return bool(abs(self.plain.minibatch_kl - limit) < 1e-3 * limit)
 
     def copy_memory(self) -> None:
         self.plain.epoch_kl, self.plain.extra_rows = 0.0, self.engine.extra_rows

@@ -41,14 +41,36 @@ class PolicyInference:
     draws: Callable[[int, int], Draws]
     normalised: Callable[[np.ndarray], np.ndarray]
     to_net: Callable[[Any], Any]
-    mask_of: Callable[[np.ndarray | None], torch.Tensor | None]
-    tensors: Callable[..., list[torch.Tensor]]
-    for_env: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    device: torch.device
 
     @property
     def state_size(self) -> int:
         """Numbers of the policy's recurrent state; 0 without a memory."""
         return self.online.state_size
+
+    def tensors(self, *arrays: np.ndarray) -> list[torch.Tensor]:
+        return [torch.from_numpy(array).to(self.device) for array in arrays]
+
+    def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
+        return self.tensors(mask)[0] if mask is not None and mask.shape[-1] else None
+
+    def for_env(self, discrete: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """Actions for the environments; squashed numbers are scaled into their bounds."""
+        return self.actions.for_env(discrete, self.bounded(real))
+
+    def bounded(self, real: np.ndarray) -> np.ndarray:
+        """Numbers drawn, by tanh within their bounds where the policy squashes."""
+        if not self.config.squash:
+            return real
+        low, high = np.array(self.actions.low), np.array(self.actions.high)
+        return low + (high - low) * 0.5 * (np.tanh(real) + 1)
+
+    def exploring(self, step: int) -> dict[str, float]:
+        """Metrics of exploration: the mean deviation of continuous actions, where it is one for all
+        observations."""
+        if not self.actions.low or self.layout.graph:
+            return {}
+        return {"std": float(self.online.log_std.detach().exp().mean())}
 
     def infer(
         self,

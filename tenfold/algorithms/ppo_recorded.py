@@ -1,19 +1,20 @@
 """Learning of PPO as CUDA graphs, from the rows of a rollout that are on the GPU: up to eight
 minibatches are one launch, and between them goes nothing but the order of the rows."""
 
+from math import inf
 from typing import Any
 
 import numpy as np
 import torch
 
 from tenfold.algorithms.agent import Tensors
-from tenfold.algorithms.ppo import PPOAgent
-from tenfold.config.options import value_at
+from tenfold.algorithms.ppo import CLIPS, PPO_GRAD, PPOAgent
+from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
 from tenfold.engines.cudagraph import MOST, CudaGraphCapture, at_once
 from tenfold.memory.staging import Shapes, StagingBuffer
+from tenfold.ops.minibatch_loss import KL
 from tenfold.ops.sampling import shuffle
-from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
 INPUTS = ("obs", "boundary")  # a row's input of the networks
@@ -27,7 +28,8 @@ class RecordedMinibatches(CudaGraphCapture):
     rollout: Any
     rows: Tensors
     names: tuple[str, ...]
-    bounds: list[int]
+    bounds: np.ndarray
+    clips: Tensors
     start_states: torch.Tensor
     network_input: Any
     phase_slots = 1  # on the host, that rows are sent from
@@ -39,6 +41,8 @@ class RecordedMinibatches(CudaGraphCapture):
         self.shares = torch.ones(len(self.names) - 1, device=device)
         # of this epoch's updates so far
         self.epoch_kl_sum = torch.zeros((), dtype=torch.float64, device=device)
+        # whether target_kl allows more steps, and how many were made since the host asked
+        self.going, self.made = torch.ones(2, dtype=torch.int64, device=device).unbind()
         self.columns, width = {}, 0
         for name in NUMBERS:
             size = self.rows[name].flatten(1).shape[1] if self.rows[name].dim() > 1 else 1
@@ -73,6 +77,7 @@ class RecordedMinibatches(CudaGraphCapture):
         self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
         rows = self.size * rollout.sequence_length
         shapes: Shapes = {"index": ((rows,), np.int64), "lr": ((), np.float32)}
+        shapes["limits"] = (len(CLIPS),), np.float32
         shapes |= {
             "state": ((self.size, rollout.hidden_size), np.float32),
             "before": ((), np.float32),
@@ -87,7 +92,7 @@ class RecordedMinibatches(CudaGraphCapture):
         return self.agent.unchecked()
 
     def changed(self) -> list[torch.Tensor]:
-        return [*super().changed(), self.epoch_kl_sum]
+        return [*super().changed(), self.epoch_kl_sum, self.going, self.made]
 
     def capture(self) -> None:
         """Records minibatches, as many as make an epoch."""
@@ -98,8 +103,9 @@ class RecordedMinibatches(CudaGraphCapture):
             left -= count
 
     def learn(self, first: int, last: int, step: int) -> bool:
-        agent, count, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
-        lr = value_at(agent.config.lr, step)
+        agent, count, config = self.agent, self.rollout.minibatches, self.agent.config
+        lr, limits = value_at(config.lr, step), [value_at(c, step) for c in self.limits()]
+        self.going.fill_(1)
         while first < last:
             part = first % count
             if part == 0:
@@ -107,15 +113,26 @@ class RecordedMinibatches(CudaGraphCapture):
                 agent.count[1] += 1
                 self.epoch_kl_sum.zero_()
             now = at_once(min(count - part, last - first), self.most)
-            self.send_order(part, now, lr)
+            self.send_order(part, now, lr, limits)
+            self.made.zero_()
             self.launch_graph("learn", self.sent, self.make_minibatches_work(now), now)
-            agent.updates += now
             first += now
-            if target_kl and part + now == count and float(self.epoch_kl_sum) > target_kl:
+            if config.minibatch_kl_limit < inf:
+                agent.updates += int(self.made)
+                if not self.going:
+                    return False
+                continue
+            agent.updates += now
+            epoch_ends = config.target_kl and part + now == count
+            if epoch_ends and float(self.epoch_kl_sum) > config.epoch_kl_limit:
                 return False
         return True
 
-    def send_order(self, part: int, count: int, lr: float) -> None:
+    def limits(self) -> list[Any]:
+        """How far ratios and values may move, as the settings say it."""
+        return [getattr(self.agent.config, name) or 0.0 for name in CLIPS]
+
+    def send_order(self, part: int, count: int, lr: float, limits: list[float]) -> None:
         """Sends the sequences of the minibatches from number `part` on, and the states in front of
         them. Shorter minibatches are filled up with rows that do not count."""
         host, before = self.sent.open(), self.agent.updates
@@ -133,6 +150,7 @@ class RecordedMinibatches(CudaGraphCapture):
                     in_minibatch
                 )
             host[k]["lr"][...], host[k]["before"][...] = lr, before + k
+            host[k]["limits"][...] = limits
 
     def make_minibatches_work(self, count: int) -> Any:
         """The work of so many minibatches as it is recorded."""
@@ -145,11 +163,23 @@ class RecordedMinibatches(CudaGraphCapture):
 
     def update_work(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
-        sent = self.sent.on_device[k]
+        sent, config = self.sent.on_device[k], self.agent.config
         [statistics] = self.gradient_of([k])
+        limited = config.minibatch_kl_limit < inf
+        before = (self.agent.block.clone(), self.sums.clone()) if limited else ()
         self.finish_update(sent, statistics[None], self.shares)
-        if self.agent.config.target_kl:
+        if limited:
+            self.take_back(statistics[KL] <= config.minibatch_kl_limit, *before)
+        elif config.target_kl:
             self.epoch_kl_sum.add_(statistics[KL].double() / self.rollout.minibatches)
+
+    def take_back(self, allowed: torch.Tensor, block: torch.Tensor, sums: torch.Tensor) -> None:
+        """Undoes a step that target_kl does not allow, or that comes behind such a one."""
+        self.going.mul_(allowed)
+        self.made.add_(self.going)
+        block[PPO_GRAD].zero_()
+        for now, before in ((self.agent.block, block), (self.sums, sums)):
+            now.copy_(torch.where(self.going > 0, now, before))
 
     def differentiate(self, inputs: Any) -> Any:
         """Of minibatch number `inputs`; beside the derivatives the statistics."""
@@ -170,6 +200,7 @@ class RecordedMinibatches(CudaGraphCapture):
             phase["numbers"],
             phase["chosen"],
             phase["mask"] if self.shape.masked else value,
+            sent["limits"],
         )
         by_output, by_value, by_spread, statistics = policy_derivative(
             output, value, online.log_std, rows, self.offsets, self.shape
@@ -189,15 +220,21 @@ class RecordedMinibatches(CudaGraphCapture):
             or (settings.squash and settings.entropy > 0)
         ):
             return None
-        from tenfold.ops.device.policy_loss import PolicyLossShape, head_offsets
+        from tenfold.ops.device.policy_loss import (
+            CLIPPED_ALONE,
+            LARGER,
+            PolicyLossShape,
+            head_offsets,
+        )
 
+        kind = CLIPPED_ALONE if settings.value_clip_kind == "clipped" else LARGER
         shape = PolicyLossShape(
             tuple(agent.actions.sizes),
             len(agent.actions.low),
             "mask" in self.rows,
             self.uneven,
-            settings.clip,
-            settings.value_clip or 0.0,
+            settings.normalize_advantage == "minibatch",
+            0 if settings.value_clip is None else kind,
             settings.value_weight,
             settings.entropy,
         )
@@ -218,7 +255,9 @@ class RecordedMinibatches(CudaGraphCapture):
             batch.setdefault(name, columns.squeeze(1) if flat else columns)
         if self.uneven:
             batch["weight"] = batch["weight"] * sent["counts"]
-        return batch | {"obs": self.input_on_device(k)}
+        sent_clips = zip(CLIPS, sent["limits"], strict=True)
+        clips = {name: value for name, value in sent_clips if name in self.clips}
+        return batch | {"obs": self.input_on_device(k)} | clips
 
     def input_on_device(self, k: int) -> Any:
         """The network's input of minibatch number k."""

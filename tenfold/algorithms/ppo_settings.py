@@ -4,14 +4,14 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from operator import lt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tenfold.config.agent_config import AgentConfig
 from tenfold.config.networks import PolicyNet
 from tenfold.config.notation import show
-from tenfold.config.options import Schedule
+from tenfold.config.schedules import Custom, Exponential, Linear, Schedule, Table
 from tenfold.config.schema import Count, NotNegative, Positive, Share
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments
 
 MINIBATCH = 64  # steps of a minibatch, where the settings do not say how many there are
+MINIBATCH_KL = 1.5  # times target_kl: where a minibatch's divergence ends a phase
+
+ClipRange = Positive | Linear | Exponential | Table | Custom
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class PPO(AgentConfig):
     lam: Share = 0.95
     """lambda of the generalised advantage estimate: 0 trusts the value, 1 the return"""
     lr: Schedule = 3e-4
-    """learning rate of Adam: a number, linear(start, end, steps), exponential(start, end, steps) or
-    a function of one's own"""
+    """learning rate of Adam: a number, linear(start, end, steps, after),
+    exponential(start, end, steps), table(step:value, ...) or a function of one's own"""
     adam_eps: Positive = 1e-5
     """Adam's denominator offset"""
     weight_decay: NotNegative = 0.0
@@ -55,12 +58,20 @@ class PPO(AgentConfig):
     epochs: Count = 10
     """times each step of a learning phase is learned from"""
     minibatches: Count | None = None
-    """parts an epoch is divided into, one gradient update each; none: as many as make parts of 64
-    steps"""
-    clip: Positive = 0.2
-    """how far the ratio of new to old probability counts, up and down"""
-    value_clip: Positive | None = None
-    """how far a value may move from the one at acting before its loss stops counting, or none"""
+    """equal parts an epoch is divided into, one gradient update each; none: as many as make parts
+    of 64 steps"""
+    minibatch_size: Count | None = None
+    """steps of a minibatch, instead of how many there are: an epoch is cut into such slices, and
+    the last one is what remains"""
+    clip: ClipRange = 0.2
+    """how far the ratio of new to old probability counts, up and down: a number, or a schedule as
+    lr's"""
+    value_clip: ClipRange | None = None
+    """how far a value may move from the one at acting before its loss stops counting: a number, a
+    schedule, or none"""
+    value_clip_kind: Literal["larger", "clipped"] = "larger"
+    """the value's loss where value_clip is set: the larger one of the value and the clipped value,
+    or that of the clipped value alone"""
     value_weight: NotNegative = 0.5
     """weight of the value's loss beside the policy's"""
     entropy: NotNegative = 0.0
@@ -68,10 +79,14 @@ class PPO(AgentConfig):
     clip_norm: Positive | None = 0.5
     """longest gradient (Euclidean norm over all parameters), or none"""
     target_kl: Positive | None = None
-    """a learning phase ends early after an epoch whose mean KL divergence from the acting policy
-    exceeds this, or none"""
-    normalize_advantage: bool = True
-    """advantages of a learning phase are shifted and scaled to mean 0 and deviation 1"""
+    """a learning phase ends early where the mean KL divergence from the acting policy exceeds this
+    (kl_stop says where), or none"""
+    kl_stop: Literal["epoch", "minibatch"] = "epoch"
+    """where target_kl is looked at: after an epoch, or before the step of every minibatch, which is
+    not made beyond 1.5 x target_kl"""
+    normalize_advantage: bool | Literal["minibatch"] = True
+    """advantages are shifted and scaled to mean 0 and deviation 1: true, over a learning phase;
+    minibatch, over each minibatch by itself (N - 1 deviation)"""
     advantage_of: Literal["components", "total"] = "components"
     """where rewards come in components, each with a value of its own: the weighted sum of their
     advantages counts, or the advantage of the total"""
@@ -96,9 +111,41 @@ class PPO(AgentConfig):
 
     def minibatch_count(self, rows: int) -> int:
         """Minibatches of an epoch over `rows` steps."""
+        if self.minibatch_size:
+            return -(-rows // self.minibatch_size)
         return self.minibatches or max(1, rows // MINIBATCH)
 
+    def minibatch_bounds(self, sequences: int, length: int) -> list[int]:
+        """Where the minibatches of an epoch over sequences of so many steps begin, and where the
+        last one ends."""
+        if self.minibatch_size:
+            return [*range(0, sequences, max(1, self.minibatch_size // length)), sequences]
+        count = self.minibatch_count(sequences * length)
+        return [sequences * part // count for part in range(count + 1)]
+
+    @property
+    def epoch_kl_limit(self) -> float:
+        """The mean KL divergence of an epoch behind which the phase ends."""
+        return self.target_kl or inf if self.kl_stop == "epoch" else inf
+
+    @property
+    def minibatch_kl_limit(self) -> float:
+        """The KL divergence of a minibatch beyond which its step is not made."""
+        return MINIBATCH_KL * self.target_kl if self.target_kl and self.kl_stop != "epoch" else inf
+
     def check(self) -> None:
+        if self.minibatches and self.minibatch_size:
+            raise ConfigError(
+                "minibatch_size",
+                f"= {self.minibatch_size} says how long minibatches are, and minibatches = "
+                f"{self.minibatches} how many: leave one of them out.",
+            )
+        if self.normalize_advantage == "minibatch" and self.baseline == "counterfactual":
+            raise ConfigError(
+                "normalize_advantage",
+                "= minibatch does not go with counterfactual baselines, whose advantages are those "
+                "of components: set it to true or false.",
+            )
         if self.squash and self.baseline == "counterfactual":
             raise ConfigError(
                 "baseline",

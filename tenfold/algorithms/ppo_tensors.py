@@ -10,7 +10,7 @@ from tenfold.algorithms.agent import Tensors
 from tenfold.algorithms.ppo import PlainPPO, PPOAgent
 from tenfold.algorithms.ppo_recorded import RecordedMinibatches
 from tenfold.algorithms.tensor_learner import TensorLearner
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, normal_torch, uniform_torch
 from tenfold.engines.cudagraph import Work
@@ -18,8 +18,8 @@ from tenfold.envs.adapter import Episode
 from tenfold.envs.tensor_actions import ActionForm
 from tenfold.envs.tensors import TensorStep
 from tenfold.memory.tensor_rollout import TensorRollout
+from tenfold.ops.minibatch_loss import KL
 from tenfold.ops.moments import TensorNorm
-from tenfold.ops.surrogate import KL
 
 
 class TensorPhase:
@@ -135,7 +135,8 @@ class TensorPPO(TensorPhase, PlainPPO):
         """As the plain engine's, but that nobody waits for the numbers."""
         lr = value_at(self.agent.config.lr, step)
         statistics, norm = self.descend(lr, self.minibatch(part))
-        self.sums += torch.cat([statistics, norm.view(1), norm.new_ones(1)])
+        if norm is not None:
+            self.sums += torch.cat([statistics, norm.view(1), norm.new_ones(1)])
         return statistics[KL]
 
     def gather(self, part: int) -> Tensors:

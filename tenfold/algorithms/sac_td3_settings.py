@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tenfold.algorithms.off_policy_settings import OffPolicyAlgorithm, check_spec
 from tenfold.config.action_noise import OU, ActionNoiseOption, Normal
 from tenfold.config.agent_config import AgentConfig
-from tenfold.config.options import ActorCriticConfig, Schedule
+from tenfold.config.options import ActorCriticConfig
+from tenfold.config.schedules import Schedule
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import deferred, import_by_name

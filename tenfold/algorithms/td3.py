@@ -9,7 +9,7 @@ import torch
 from tenfold.algorithms.actor_critic import ActorCriticAgent, Tensors
 from tenfold.algorithms.sac_td3_settings import TD3
 from tenfold.config.action_noise import ActionNoiseOption
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
 from tenfold.nets.policy import ActorCritics
 

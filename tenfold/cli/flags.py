@@ -7,7 +7,7 @@ from argparse import SUPPRESS
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from tenfold.config.agent_config import FieldSpec, field_specs, meaning_of, misspelled_alias
 from tenfold.config.files import named
@@ -195,7 +195,7 @@ def add_setting(group: Any, spec: FieldSpec, run: Run | None = None, hidden: boo
         f", here {show(here)}" if here != spec.default else ""
     )
     text = f"{spec.help} [{describe(spec.hint)}; {default_text}]".replace("%", "%%")
-    optional = {"nargs": "?", "const": "true"} if spec.hint in (bool, bool | None) else {}
+    optional = {"nargs": "?", "const": "true"} if bool in (spec.hint, *get_args(spec.hint)) else {}
     group.add_argument(
         spec.flag,
         dest=spec.path,

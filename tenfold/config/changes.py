@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.notation import differing, dotted, merge, nested, show
-from tenfold.config.options import Exponential, Linear
 from tenfold.config.run import Run
+from tenfold.config.schedules import Exponential, Linear, Table
 from tenfold.config.schema import Count, convert, to_mapping
 from tenfold.core.errors import ConfigError
 
@@ -100,16 +100,16 @@ def new_end(
     return {"steps": run.steps + convert(more, Count, "more")}
 
 
-def ending_lr(run: Run) -> Linear | Exponential | None:
+def ending_lr(run: Run) -> Linear | Exponential | Table | None:
     """The learning rate, if it is a schedule that ends at a step."""
     lr = getattr(run.agent, "lr", None)
-    return lr if isinstance(lr, Linear | Exponential) else None
+    return lr if isinstance(lr, Linear | Exponential | Table) else None
 
 
 def idle_from(run: Run) -> int | None:
     """The step from which the learning rate is 0 before the run ends."""
     lr = ending_lr(run)
-    return lr.steps if lr and lr.end == 0 and lr.steps < run.steps else None
+    return lr.last if lr and lr.end == 0 and lr.last < run.steps else None
 
 
 def advice(run: Run) -> list[str]:
@@ -138,10 +138,10 @@ def cut_short(run: Run) -> str:
     """A note if a run ends before the schedule of its learning rate: most often a preset with fewer
     steps."""
     lr = ending_lr(run)
-    if lr is None or lr.steps <= run.steps:
+    if lr is None or lr.last <= run.steps:
         return ""
     return (
-        f"agent.lr = {show(lr)} is made for {lr.steps:,} steps, and this run ends at {run.steps:,}."
+        f"agent.lr = {show(lr)} is made for {lr.last:,} steps, and this run ends at {run.steps:,}."
     )
 
 
@@ -164,10 +164,10 @@ def never_learns(run: Run) -> str:
 def constant_from(before: Run, run: Run) -> str:
     """A note if a resumed run goes beyond the end of its learning rate's schedule."""
     lr = ending_lr(run)
-    if lr is None or run.steps <= max(before.steps, lr.steps) or lr != ending_lr(before):
+    if lr is None or run.steps <= max(before.steps, lr.last) or lr != ending_lr(before):
         return ""
     return (
-        f"agent.lr = {show(lr)} ends at step {lr.steps:,} and stays at {lr.end:g} to step "
+        f"agent.lr = {show(lr)} ends at step {lr.last:,} and stays at {lr.end:g} to step "
         f"{run.steps:,}: --agent.lr sets another."
     )
 

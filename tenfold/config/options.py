@@ -1,20 +1,18 @@
-"""Parts of agents' settings: schedules, replay memory.
+"""Parts of agents' settings: rewards, replay memory.
 
 No torch here, so that help and errors appear at once.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tenfold.config.agent_config import EVALUATION_SHARE
 from tenfold.config.networks import ActorCriticNet
 from tenfold.config.notation import show
+from tenfold.config.schedules import Linear, Schedule, exceeds
 from tenfold.config.schema import (
-    Config,
     Count,
     Limits,
     NotNegative,
@@ -23,123 +21,10 @@ from tenfold.config.schema import (
     Share,
     Whole,
 )
-from tenfold.core.errors import ConfigError, UserError, told_of
-from tenfold.core.registry import OWN, import_by_name
+from tenfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
-
-# schedules: settings that change while a run goes on, pure functions of the environment step
-
-
-@dataclass(frozen=True)
-class Linear(Option):
-    """From `start` to `end` in a straight line over `steps` environment steps, then constant."""
-
-    start: NotNegative
-    end: NotNegative
-    steps: Count
-
-    kind: ClassVar[str] = "linear"  # for compiled code
-
-    def at(self, step: int) -> float:
-        return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
-
-
-@dataclass(frozen=True)
-class Exponential(Option):
-    """From `start` to `end` by equal factors over `steps` environment steps, then constant."""
-
-    start: Positive
-    end: Positive
-    steps: Count
-
-    kind: ClassVar[str] = "exponential"
-
-    def at(self, step: int) -> float:
-        return self.start * math.exp(math.log(self.end / self.start) * min(step / self.steps, 1.0))
-
-
-@dataclass(frozen=True)
-class Custom(Option):
-    """A user's function of the step and these numbers: `my_module:my_schedule(0.1, 10k)` is
-    `my_schedule(step, 0.1, 10000.0)`. Its module is imported on first use."""
-
-    from_module: ClassVar[bool] = True
-
-    function: str
-    arguments: tuple[float, ...] = ()
-
-    @classmethod
-    def notation(cls) -> str:
-        return "module:function(numbers)"
-
-    @classmethod
-    def called(cls, word: str, positional: list[str], named: dict[str, str]) -> Self:
-        if named:
-            raise ConfigError(next(iter(named)), "cannot be given by its name: numbers only.")
-        return cls(word, tuple(positional))  # type: ignore[arg-type]  # converted like all others
-
-    def check(self) -> None:
-        if not OWN.fullmatch(self.function):
-            raise ConfigError("function", f"= {self.function} is not written as module:function.")
-
-    @cached_property
-    def itself(self) -> Callable[..., Any]:
-        function = import_by_name(self.function)
-        if not callable(function):
-            raise UserError(f"{self.function} is not a function, which a schedule must be.")
-        return function
-
-    def at(self, step: int) -> float:
-        arguments = ", ".join(map(show, (step, *self.arguments)))
-        with told_of(f"{self.function}({arguments})"):
-            value = self.itself(step, *self.arguments)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not (math.isfinite(number) and number >= 0):
-            raise UserError(
-                f"{self} gave {value!r:.40} at step {step:,}: a schedule gives a number that is at "
-                "least 0."
-            )
-        return number
-
-    def __str__(self) -> str:
-        arguments = ", ".join(map(show, self.arguments))
-        return f"{self.function}({arguments})" if arguments else self.function
-
-
-Schedule = NotNegative | Linear | Exponential | Custom
-
-
-def value_at(schedule: Schedule, step: int) -> float:
-    """A schedule is a pure function of the environment step; a number is constant."""
-    return schedule.at(step) if isinstance(schedule, Option) else schedule
-
-
-def exceeds(schedule: Schedule, limit: float) -> bool:
-    """Whether a schedule is known to exceed a limit; custom ones cannot be bounded in advance."""
-    if isinstance(schedule, Custom):
-        return False
-    top = max(schedule.start, schedule.end) if isinstance(schedule, Option) else schedule
-    return top > limit
-
-
-def custom_schedule(config: Config, prefix: str = "agent.") -> str:
-    """The dotted name of the first setting that is a custom schedule, which only Python can
-    evaluate; "" without one. It is evaluated once, so that errors appear before a run begins."""
-    for f in fields(config):
-        value = getattr(config, f.name)
-        if isinstance(value, Custom):
-            value.at(0)
-            return prefix + f.name
-        below = custom_schedule(value, f"{prefix}{f.name}.") if isinstance(value, Config) else ""
-        if below:
-            return below
-    return ""
-
 
 # rewards
 

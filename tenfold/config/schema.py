@@ -158,12 +158,11 @@ class Option(Config):
                 f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.",
             )
         values = dict(zip(names, positional, strict=False))
-        twice = [name for name in named if name in values]
-        if twice:
+        if twice := [name for name in named if name in values]:
             raise ConfigError(twice[0], "is given twice.")
         values |= named
-        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
-        if missing:
+        required = [f.name for f in fields(cls) if f.default is MISSING]
+        if missing := [name for name in required if name not in values]:
             raise ConfigError(missing[0], "is missing.")
         return cls.of(values)
 
@@ -280,8 +279,10 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     if custom and callable(value):
         value = importable(value, key)
     allowed = " or ".join(describe(c) for c in choices)
-    plain = [c for c in choices if c is not type(None) and c not in kinds]
-    if plain == [bool] and (str(value).lower() in BOOLEANS or (value is not None and not kinds)):
+    if any(get_origin(c) is Literal and value in get_args(c) for c in choices):
+        return value
+    plain = [c for c in choices if c not in (type(None), *kinds) and get_origin(c) is not Literal]
+    if plain == [bool] and isinstance(value, bool | str) and str(value).lower() in BOOLEANS:
         return convert(value, bool, key)
     if value is not None and not kinds and [get_origin(c) or c for c in plain] == [tuple]:
         return convert(value, plain[0], key)

@@ -1,10 +1,10 @@
 """How every compiled function is compiled: once, kept on disk, with NumPy's rules of arithmetic;
-and what such functions share: the clock, schedules as four numbers (kind, start, end, steps)
-instead of an object, and exponential, logarithm and tanh that vectorise in loops."""
+and what such functions share: the clock, schedules as numbers instead of objects, and exponential,
+logarithm and tanh that vectorise in loops."""
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,33 +49,56 @@ def look_at_clock(typing_context: Any) -> Any:
 nanoseconds: Any = intrinsic(look_at_clock)
 
 
-KINDS = ("constant", "linear", "exponential")
-CONSTANT, LINEAR, EXPONENTIAL = range(3)
+KINDS = ("constant", "linear", "exponential", "table")
+CONSTANT, LINEAR, EXPONENTIAL, TABLE = range(4)
+SCHEDULE = 5  # numbers in front: kind, start, end, steps, after; or kind, points, where they are
 
 
-def as_numbers(schedule: Any) -> tuple[float, float, float, float]:
-    """Of a number, or of a schedule with `kind`, `start`, `end` and `steps` (tenfold.Linear,
-    tenfold.Exponential)."""
+def as_numbers(schedule: Any) -> tuple[float, ...]:
+    """Of a number, or of a schedule (tenfold.Linear, tenfold.Exponential, tenfold.Table). The
+    points of a table follow, all steps, then all values."""
     if isinstance(schedule, int | float):
-        return CONSTANT, schedule, schedule, 1
-    return KINDS.index(schedule.kind), schedule.start, schedule.end, schedule.steps
+        return CONSTANT, schedule, schedule, 1, 0
+    if schedule.kind == KINDS[TABLE]:
+        return TABLE, len(schedule.steps), SCHEDULE, 0, 0, *schedule.steps, *schedule.values
+    kind = KINDS.index(schedule.kind)
+    return kind, schedule.start, schedule.end, schedule.steps, schedule.after
+
+
+def side_by_side(schedules: Sequence[Any]) -> list[float]:
+    """The numbers of several schedules: SCHEDULE of each, then the points of those with some."""
+    fronts, points = [], []
+    for place, schedule in enumerate(schedules):
+        front, more = as_numbers(schedule)[:SCHEDULE], as_numbers(schedule)[SCHEDULE:]
+        if more:
+            front = TABLE, front[1], SCHEDULE * (len(schedules) - place) + len(points), 0, 0
+        fronts += front
+        points += more
+    return fronts + points
 
 
 def schedule_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for numbers in (
-        (CONSTANT, 0.25, 0.25, 1),
-        (LINEAR, 1.0, 0.1, 100),
-        (EXPONENTIAL, 1.0, 0.01, 300),
+        (CONSTANT, 0.25, 0.25, 1, 0),
+        (LINEAR, 1.0, 0.1, 100, 0),
+        (LINEAR, 1.0, 0.1, 43, 57),
+        (EXPONENTIAL, 1.0, 0.01, 300, 0),
+        (TABLE, 1, SCHEDULE, 0, 0, 30, 0.5),
+        (TABLE, 2, SCHEDULE, 0, 0, 1, 100, 1.0, 0.1),
+        (TABLE, 5, SCHEDULE, 0, 0, 0, 1, 50, 57, 99, 1.0, 0.1, 3.0, 0.0, 0.5),
     ):
-        for step in (0, 1, 57, 100, 10**9):
+        for step in (0, 1, 37, 57, 98, 100, 10**9):
             yield np.array((7, *numbers)), 1, step
 
 
 def schedule_at_reference(numbers, offset, step):
-    kind, start, end, steps = numbers[offset : offset + 4]
+    kind, start, end, steps, after = numbers[offset : offset + SCHEDULE]
     if kind == CONSTANT:
         return start
-    done = min(step / steps, 1.0)
+    if kind == TABLE:
+        points = numbers[offset + int(end) :][: 2 * int(start)].reshape(2, -1)
+        return float(np.interp(step, *points))
+    done = min(max(step - after, 0) / steps, 1.0)
     if kind == LINEAR:
         return start + (end - start) * done
     return start * math.exp(math.log(end / start) * done)
@@ -84,7 +107,7 @@ def schedule_at_reference(numbers, offset, step):
 @pair(schedule_at_reference, schedule_examples, rtol=1e-15)
 @kernel
 def schedule_at(numbers, offset, step):
-    """The value at an environment step of the schedule whose four numbers begin at `offset`."""
+    """The value at an environment step of the schedule whose numbers begin at `offset`."""
     kind, start, end, steps = (
         numbers[offset],
         numbers[offset + 1],
@@ -93,12 +116,31 @@ def schedule_at(numbers, offset, step):
     )
     if kind == CONSTANT:
         return start
-    done = min(step / steps, 1.0)
+    if kind == TABLE:
+        return table_at(numbers[offset + int(end) :], int(start), step)
+    done = min(max(step - numbers[offset + 4], 0.0) / steps, 1.0)
     return (
         start + (end - start) * done
         if kind == LINEAR
         else start * math.exp(math.log(end / start) * done)
     )
+
+
+@kernel
+def table_at(points, count, step):
+    """The value at a step between `count` steps, whose values follow them."""
+    low, high = 0, count
+    while low < high:  # the first step behind this one
+        middle = (low + high) // 2
+        if points[middle] > step:
+            high = middle
+        else:
+            low = middle + 1
+    if low == 0 or low == count:
+        return points[count + min(low, count - 1)]
+    done = (step - points[low - 1]) / (points[low] - points[low - 1])
+    start, end = points[count + low - 1], points[count + low]
+    return start + (end - start) * done
 
 
 # exponential, logarithm and tanh of float32, without a call of the mathematics library

@@ -146,8 +146,8 @@ ALIASES = {
     "use_rnn rnn_type rnn_size rnn_hidden_size enable_critic_lstm",
     "agent.horizon": "n_steps num_steps rollout_fragment_length time_horizon train_batch_size",
     "agent.epochs": "n_epochs num_epochs update_epochs num_sgd_iter training_epoch",
-    "agent.minibatches": "batch_size num_minibatches n_minibatches minibatch_size "
-    "sgd_minibatch_size",
+    "agent.minibatches": "num_minibatches n_minibatches",
+    "agent.minibatch_size": "batch_size sgd_minibatch_size",
     "agent.lam": "gae_lambda lambda lambda_",
     "agent.clip": "clip_range clip_coef clip_param clip_eps clip_eps_spec",
     "agent.value_clip": "clip_range_vf clip_vloss vf_clip_param",
@@ -196,7 +196,6 @@ EXAMPLE_VALUES = {
 # our setting and their word -> where the same number means something else
 UNITS = {
     ("agent.value_weight", "vf_coef"): "it is 2 x vf_coef: the value's loss has a half here",
-    ("agent.minibatches", "batch_size"): "it is their number, n_steps x n_envs / batch_size",
     ("agent.every", "train_freq"): "it counts environment steps, train_freq x n_envs",
     (
         "agent.target",
@@ -206,14 +205,13 @@ UNITS = {
     (
         "agent.normalize_advantage",
         "norm_adv",
-    ): "it is over the whole rollout, not over each minibatch",
+    ): "true is over the whole rollout, minibatch over each minibatch",
     ("agent.target_kl", "kl_target"): "it is looked at after each epoch, and itself is the bound",
     ("agent.std", "log_std_init"): "it is exp(log_std_init)",
 }
 # words that share the unit of another
 UNIT_OF = {
     **dict.fromkeys(("vf_loss_coeff", "val_loss_coef"), "vf_coef"),
-    **dict.fromkeys(("minibatch_size", "sgd_minibatch_size"), "batch_size"),
     **dict.fromkeys(("train_frequency", "training_frequency"), "train_freq"),
     **dict.fromkeys(
         ("target_network_frequency", "target_network_update_freq", "update_frequency"),

@@ -11,7 +11,7 @@ kernels that were compiled for other arrays are never taken from the disk.
         a = open_table(table)
         a.reward[a.count[0], 0] = a.scale
 
-    table = Table({"reward": reward, "count": count, "scale": np.array(0.5)})
+    table = KernelTable({"reward": reward, "count": count, "scale": np.array(0.5)})
     store(table)
     compiled_for(store, table)(table)  # the same, without the look at its arguments' types
 
@@ -58,7 +58,7 @@ class TableType(types.Type):
 register_model(TableType)(models.OpaqueModel)
 
 
-class Table:
+class KernelTable:
     """Arrays by name, and as one argument of kernels. It keeps them alive."""
 
     def __init__(self, *columns: Mapping[str, np.ndarray]) -> None:
@@ -74,12 +74,18 @@ class Table:
             row[0], row[1 : 1 + array.ndim] = array.ctypes.data, array.shape
         self.address = self.numbers.ctypes.data
 
+    def replace(self, name: str, array: np.ndarray) -> None:
+        """Another array of this name, of the same kind; its size may be another."""
+        self.arrays[name] = array
+        row = self.numbers[list(self.arrays).index(name)]
+        row[0], row[1 : 1 + array.ndim] = array.ctypes.data, array.shape
+
 
 table_type = cache(TableType)
 
 
-@typeof_impl.register(Table)
-def type_of_table(table: Table, context: Any) -> TableType:
+@typeof_impl.register(KernelTable)
+def type_of_table(table: KernelTable, context: Any) -> TableType:
     return table.type
 
 

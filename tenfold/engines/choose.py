@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tenfold.config.options import custom_schedule
+from tenfold.config.schedules import custom_schedule
 from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.registry import OBSTACLES, algorithm, import_by_name
 

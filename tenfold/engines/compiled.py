@@ -210,6 +210,7 @@ class Compiled:
 
     agent: Any
     examples: Callable[[], Iterable[Any]]
+    forbids: Callable[[torch.Tensor], bool]  # a step, by the loss's statistics
     description, whole_batches = WORDS, True
 
     def __init__(self, agent: Any, memory: Any, envs: Any) -> None:
@@ -242,10 +243,13 @@ class Compiled:
         buffers = [agent.online.flat, agent.exp_avg, agent.exp_avg_sq]
         return self.step(buffers, adam_scalars(lr, number)[None], batch)
 
-    def descend(self, lr: float, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def descend(self, lr: float, batch: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         agent = self.agent
+        new, norm, statistics = self.call(lr, agent.updates + 1, batch)
+        if self.forbids(statistics):
+            agent.online.flat_grad.zero_()
+            return statistics, None
         agent.updates += 1
-        new, norm, statistics = self.call(lr, agent.updates, batch)
         buffers = (agent.online.flat, agent.exp_avg, agent.exp_avg_sq, agent.online.flat_grad)
         for buffer, value in zip(buffers, new, strict=True):
             buffer.copy_(value)

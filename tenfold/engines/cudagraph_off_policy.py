@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.system import Clock
 from tenfold.engines.cudagraph import MOST, CudaGraphCapture, Work, at_once
 from tenfold.engines.plain import EagerOptimiser

@@ -73,17 +73,17 @@ PARAMS: dict[str, type] = {
     # of PPO
     "lam": float,
     "reward_scale": float,
-    "normalize_advantage": bool,
-    "clip": float,
-    "value_clip": float,
+    "normalize_rollout": bool,
+    "normalize_minibatch": bool,
+    "value_clipped_alone": bool,
     "value_weight": float,
     "entropy": float,
-    "target_kl": float,
-    "minibatches": int,
+    "epoch_kl_limit": float,
+    "minibatch_kl_limit": float,
     "epochs": int,
     "refuses_empty": bool,
 }
-SCHEDULES = ("lr", "beta", "exploration")  # four numbers each
+SCHEDULES = ("lr", "beta", "exploration", "clip", "value_clip")  # as numbers
 FIRST_NUMBER = np.int64(0)  # of a schedule's numbers in its array: where they begin
 
 # parts of a round, to be added up
@@ -117,7 +117,8 @@ def pack_params(agent: Any, exploration: Any = 0, **derived: Any) -> dict[str, n
         "alpha": priorities.alpha if priorities else 0,
         "priority_eps": priorities.eps if priorities else 0,
     }
-    schedules = (config.lr, priorities.beta if priorities else 0, exploration)
+    limits = (getattr(config, name, None) for name in ("clip", "value_clip"))
+    schedules = (config.lr, priorities.beta if priorities else 0, exploration, *limits)
     values = {name: derived.pop(name, getattr(config, name, 0)) for name in PARAMS}
     assert not derived, f"no parameters: {', '.join(derived)}"
     numbers = {
@@ -125,7 +126,7 @@ def pack_params(agent: Any, exploration: Any = 0, **derived: Any) -> dict[str, n
         for name, kind in PARAMS.items()
     }
     return numbers | {
-        name: np.array(as_numbers(schedule), np.float64)
+        name: np.array(as_numbers(np.inf if schedule is None else schedule), np.float64)
         for name, schedule in zip(SCHEDULES, schedules, strict=True)
     }
 

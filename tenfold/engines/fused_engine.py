@@ -10,7 +10,7 @@ import numpy as np
 from tenfold.core.kernels import as_numbers
 from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
-from tenfold.core.tables import Table, compiled_for
+from tenfold.core.tables import KernelTable, compiled_for
 from tenfold.engines.fused import (
     ACT,
     PATIENCE,
@@ -67,7 +67,7 @@ class FusedRounds:
         # the agent's next actions, and the same in the environments' own numbers
         self.action = np.zeros((envs.num_envs, *replay.action.shape[1:]), replay.batch.action.dtype)
         self.scaled = self.compiled_envs.action if self.compiled_envs else self.env_actions()
-        self.table = Table(
+        self.table = KernelTable(
             {"counter": self.counter, "sums": self.sums.numpy(), "since": self.since},
             replay.columns(),
             step_arrays(envs),
@@ -159,7 +159,7 @@ class FusedRounds:
         return self.many_rounds(most, *envs.kernel_arguments, *self.arguments)
 
     def set_lr(self, lr: Any) -> None:
-        self.table.arrays["lr"][:] = as_numbers(lr)
+        self.table.replace("lr", np.array(as_numbers(lr), np.float64))
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)  # type: ignore[misc]
@@ -180,7 +180,7 @@ class FusedActing:
         where actions go, `options`: the length of a mask, 0 where there is none."""
         self.choose, self.action, self.counter = choose, action, np.zeros(3, np.int64)
         self.mask = np.zeros((len(action), options), np.bool_)
-        self.table = Table({"counter": self.counter, "e_mask": self.mask}, *columns)
+        self.table = KernelTable({"counter": self.counter, "e_mask": self.mask}, *columns)
 
     def __call__(
         self, rows: np.ndarray, step: int, rounds: int, mask: np.ndarray | None = None

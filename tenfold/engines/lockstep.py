@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from tenfold.config.options import Prioritized, Uniform, value_at
+from tenfold.config.options import Prioritized, Uniform
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.core.system import Clock

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.protocols import RoundDriver
 from tenfold.core.system import Clock
 from tenfold.envs.adapter import Environments

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tenfold.core.random import Purpose, key
+from tenfold.core.system import capturing
 from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.bases import StateEnvironments
 from tenfold.ops.device.episodes import EpisodeRows, EpisodeShape, Played, play
@@ -41,6 +42,15 @@ def empty_rows(runs: int, specs: ArraySpecs, device: Any) -> dict[str, torch.Ten
         )
         for name, (dtype, shape) in specs.items()
     }
+
+
+def captured(work: Callable[[], None]) -> Any:
+    """A CUDA graph of the launches that `work` makes; it does not run them."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with capturing(graph):
+        work()
+    return graph
 
 
 class ResidentRuns:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, normal_torch, uniform_torch
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock

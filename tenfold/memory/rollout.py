@@ -40,7 +40,7 @@ SAVED = (
     "weight",
 )
 COLUMNS = (*SAVED[1:6], "next_value", "reward", "discount", "boundary", "weight", "advantage")
-COLUMNS += ("target", "count", "hidden", "next_hidden", "start_states", "order")
+COLUMNS += ("target", "count", "hidden", "next_hidden", "start_states", "order", "bounds")
 # what checkpoints call the states of a policy with a memory
 STATES = {"memory": "hidden", "following": "next_hidden", "states": "start_states"}
 
@@ -94,16 +94,17 @@ class RolloutBuffer:
         self.rewards, self.advantages = np.zeros((2, t, b, *(columns or (0,))), np.float32)
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
-        self.minibatches = config.minibatch_count(t * b)
-        per_env = sequences_per_env(t, b, self.minibatches) if hidden_size else t
+        count = config.minibatch_count(t * b)
+        per_env = sequences_per_env(t, b, count) if hidden_size else t
         self.sequence_length = t // per_env
         # of the sequences, in which order an epoch learns from them; number k·B + environment
         self.order = np.zeros(per_env * b, np.int64)
+        self.bounds = np.array(config.minibatch_bounds(per_env * b, self.sequence_length))
         self.hidden_size = hidden_size
         self.hidden, self.next_hidden = np.zeros((2, b, hidden_size), np.float32)
         self.start_states = np.zeros((per_env, b, hidden_size), np.float32)
         self.gamma, self.lam = config.gamma, config.lam
-        self.scale, self.normalize = config.reward_scale, config.normalize_advantage
+        self.scale, self.normalize = config.reward_scale, config.normalize_advantage is True
 
     @property
     def bytes(self) -> int:
@@ -112,6 +113,11 @@ class RolloutBuffer:
     @property
     def horizon(self) -> int:
         return len(self.obs)
+
+    @property
+    def minibatches(self) -> int:
+        """Of an epoch."""
+        return len(self.bounds) - 1
 
     @property
     def left(self) -> int:

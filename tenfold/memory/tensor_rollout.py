@@ -43,10 +43,11 @@ class TensorRollout:
         self.mask = torch.zeros(*lead, 0, dtype=torch.bool, device=device)
         self.start_states = torch.zeros(*lead, 0)
         self.count = 0  # rows that are there
-        self.minibatches = config.minibatch_count(t * b)
         self.order = np.zeros(t * b, np.int64)  # in which an epoch learns from the rows
+        self.bounds = np.array(config.minibatch_bounds(t * b, 1))  # of its minibatches
+        self.minibatches = len(self.bounds) - 1
         self.gamma, self.lam = config.gamma, config.lam
-        self.scale, self.normalize = config.reward_scale, config.normalize_advantage
+        self.scale, self.normalize = config.reward_scale, config.normalize_advantage is True
 
     @property
     def bytes(self) -> int:

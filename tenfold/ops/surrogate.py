@@ -1,10 +1,10 @@
 """A policy over components and real numbers, as compiled code: drawing actions, and the derivatives
-of PPO's losses by the networks' outputs.
+of PPO's loss by the policy's output.
 
 An action has C categorical components with `sizes` options each and D real numbers. The policy's
 output is [M + D, B]: the logits of all components one after another (M = Σ sizes), then the means;
 the deviations are `log_std` [D]. `mask` [B, M] is True where an option is allowed, or has no
-columns; a component without any is absent: probability 1, entropy 0. Values are [1, B].
+columns; a component without any is absent: probability 1, entropy 0.
 """
 
 import math
@@ -26,6 +26,7 @@ from tenfold.core.random import (
 )
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.minibatch_loss import CLIPPED, ENTROPY, KL, POLICY_LOSS, total_weight
 
 HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 SMALLEST = np.float32(np.finfo(np.float32).tiny)
@@ -163,10 +164,6 @@ def draw_action(output, log_std, sizes, mask, coins, noise, start, scratch, disc
     return discrete, real, log_p
 
 
-# what `policy_gradient` and `value_gradient` add up, in `sums`; then the number of minibatches
-POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED = range(5)
-
-
 def surrogate_loss(log_p, old, advantage, weight, clip):
     """(L, KL estimate r − 1 − log r, share of clipped ratios), weighted sums over items:
     L = −Σ w·min(r·A, clip(r, 1 ± ε)·A),   r = π(a) / π_old(a)."""
@@ -176,15 +173,6 @@ def surrogate_loss(log_p, old, advantage, weight, clip):
     loss = -(weight * torch.minimum(ratio * advantage, bounded * advantage)).sum()
     clipped = (weight * ((ratio - 1).abs() > clip)).sum()
     return loss, (weight * (ratio - 1 - change)).sum(), clipped
-
-
-def value_loss(value, target, old, weight, clip):
-    """Σ w·½(V − R)², or with clipping of the larger of that and ½(V_old + clip(V − V_old, ±ε) −
-    R)²."""
-    error = (value - target).square()
-    if np.isfinite(clip):
-        error = torch.maximum(error, (old + (value - old).clamp(-clip, clip) - target).square())
-    return 0.5 * (weight * error).sum()
 
 
 def policy_gradient_reference(
@@ -247,15 +235,6 @@ def policy_gradient(
 
 
 @kernel
-def total_weight(weight):
-    """Σ weight, at least 1: weights are 0 or 1, and a minibatch of none learns nothing."""
-    total = np.float32(0)
-    for b in range(weight.size):
-        total += weight[b]
-    return max(total, np.float32(1))
-
-
-@kernel
 def joint_probability(output, log_std, sizes, discrete, real, mask, b, probability):
     """(log π(a), entropy) of row b. Each option's probability is left in `probability`."""
     masked, options = mask.shape[1] > 0, output.shape[0] - log_std.size
@@ -308,43 +287,3 @@ def numbers_slope(output, log_std, real, b, slope, bonus, delta, delta_std):
         z = (real[b, d] - output[options + d, b]) * scale
         delta[options + d, b] = slope * z * scale
         delta_std[d] += slope * (z * z - np.float32(1)) - bonus
-
-
-# the value
-
-
-def value_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, clip in ((1, np.inf), (32, np.inf), (32, 0.2), (7, 0.01)):
-        value, target, old = (rng.normal(size=rows).astype(np.float32) for _ in range(3))
-        weight = np.ones(rows, np.float32)
-        weight[1::3] = 0
-        yield value[None], target, old, weight, clip, 0.7, np.zeros_like(value[None]), np.zeros(5)
-
-
-def value_gradient_reference(value, target, old, weight, clip, value_weight, delta, sums):
-    """The value's loss by autograd."""
-    leaf, share = torch.from_numpy(value[0]).requires_grad_(), weight / max(weight.sum(), 1)
-    target, old, share = (torch.from_numpy(array) for array in (target, old, share))
-    loss = value_loss(leaf, target, old, share, clip)
-    (value_weight * loss).backward()
-    assert leaf.grad is not None
-    sums[VALUE_LOSS] += float(loss.detach())
-    return leaf.grad[None], sums
-
-
-@pair(value_gradient_reference, value_examples, rtol=1e-5, atol=1e-6)
-@kernel
-def value_gradient(value, target, old, weight, clip, value_weight, delta, sums):
-    total = total_weight(weight)
-    for b in range(target.size):
-        share = weight[b] / total
-        error = value[0, b] - target[b]
-        moved = value[0, b] - old[b]
-        other = old[b] + min(max(moved, np.float32(-clip)), np.float32(clip)) - target[b]
-        slope = error
-        # moved too far: it no longer counts
-        if abs(moved) > clip and other * other > error * error:
-            slope = np.float32(0)
-        delta[0, b] = np.float32(value_weight) * share * slope
-        sums[VALUE_LOSS] += share * np.float32(0.5) * max(error * error, other * other)
-    return delta, sums

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
 from tenfold.config.run import Run
+from tenfold.config.schedules import value_at
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt

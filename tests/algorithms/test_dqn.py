@@ -7,7 +7,7 @@ import torch
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.networks import Net
-from tenfold.config.options import Exponential, Linear, value_at
+from tenfold.config.schedules import Exponential, Linear, value_at
 from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions

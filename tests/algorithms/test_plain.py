@@ -9,7 +9,7 @@ import torch
 from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.config.networks import Net
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.system import Clock

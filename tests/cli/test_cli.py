@@ -300,7 +300,7 @@ def test_help_shows_the_settings_of_the_agent_in_question(
         (["ppo", "--lr", "1"], "is not a flag of this command: write --agent.lr."),
         (
             ["ppo", "--agent.batch-size", "64"],
-            "agent.batch_size = 64 is not a setting: tenfold calls it minibatches (",
+            "agent.batch_size = 64 is not a setting: tenfold calls it minibatch_size (",
         ),
         (["ppo", "--total-timesteps", "9"], "tenfold calls it --steps ("),
         (["ppo", "--n-envs", "9"], "tenfold calls it --num-envs ("),

@@ -25,8 +25,8 @@ from tenfold.config.agent_config import AgentConfig, field_specs
 from tenfold.config.files import SECTIONS, named, presets, resolve_run
 from tenfold.config.networks import Net
 from tenfold.config.notation import parse_call, parse_number, read_yaml
-from tenfold.config.options import Linear
 from tenfold.config.run import Run
+from tenfold.config.schedules import Linear
 from tenfold.config.schema import Config, to_mapping
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import ALIASES, EXAMPLE_VALUES, SETTINGS_OF_ALIAS
@@ -366,7 +366,7 @@ def test_yaml_cannot_run_code(tmp_path: Path) -> None:
         (PPO, "ent_coef", "entropy"),
         (PPO, "n_epochs", "epochs"),
         (PPO, "clip_range", "clip"),
-        (PPO, "batch_size", "minibatches"),
+        (PPO, "batch_size", "minibatch_size"),
         (DQN, "learning_rate", "lr"),
         (DQN, "buffer_size", "capacity"),
         (DQN, "exploration_fraction", "explore"),

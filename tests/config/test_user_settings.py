@@ -14,8 +14,8 @@ from tenfold.config.agent_config import AgentConfig
 from tenfold.config.changes import changed_run, changes, cut_short, never_learns
 from tenfold.config.files import named
 from tenfold.config.notation import read_yaml
-from tenfold.config.options import Custom, Exponential, Linear, custom_schedule, value_at
 from tenfold.config.run import Run
+from tenfold.config.schedules import Custom, Exponential, Linear, custom_schedule, value_at
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.kernels import as_numbers, schedule_at_reference

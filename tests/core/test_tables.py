@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tenfold.core.kernels import kernel
-from tenfold.core.tables import Table, compiled_for, open_table
+from tenfold.core.tables import KernelTable, compiled_for, open_table
 
 
 @kernel
@@ -39,7 +39,7 @@ def several(rng: np.random.Generator, n: int, m: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 7), (5, 0), (0, 4)])
 def test_a_kernel_reads_and_writes_the_arrays_themselves(n: int, m: int) -> None:
     a = several(np.random.default_rng(n), n, m)
-    table = Table(a)
+    table = KernelTable(a)
     compiled = compiled_for(change, table)
     for times, call in ((1, change), (2, compiled), (3, change)):
         a["added"][...] = times  # numbers are those of the moment of the call
@@ -53,15 +53,15 @@ def test_a_kernel_reads_and_writes_the_arrays_themselves(n: int, m: int) -> None
 
 def test_a_kernel_is_compiled_once_for_tables_of_one_kind_and_anew_for_others() -> None:
     rng = np.random.default_rng(0)
-    change(Table(several(rng, 1, 1)))
+    change(KernelTable(several(rng, 1, 1)))
     before = len(change.signatures)
-    change(Table(several(rng, 3, 2)))
+    change(KernelTable(several(rng, 3, 2)))
     assert len(change.signatures) == before
-    change(Table(several(rng, 3, 2) | {"total": np.zeros(1, np.float32)}))
+    change(KernelTable(several(rng, 3, 2) | {"total": np.zeros(1, np.float32)}))
     assert len(change.signatures) == before + 1
 
 
 def test_an_array_in_another_order_is_refused_by_name() -> None:
     turned = np.zeros((2, 3, 5), np.float32).transpose(1, 0, 2)
     with pytest.raises(TypeError, match=r"^cube is not contiguous"):
-        Table(several(np.random.default_rng(0), 2, 3) | {"cube": turned})
+        KernelTable(several(np.random.default_rng(0), 2, 3) | {"cube": turned})

@@ -9,7 +9,7 @@ import sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from tenfold.algorithms.kernels import ppo_resident_learn, ppo_resident_play
+from tenfold.algorithms.kernels import ppo_resident_finish, ppo_resident_learn, ppo_resident_play
 from tenfold.algorithms.kernels import ppo_resident_runs as kernels
 from tenfold.algorithms.kernels.ppo_resident_arrays import PPOArrays
 from tenfold.config.run import Run
@@ -18,8 +18,8 @@ from tenfold.training.learners import make_learner
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
 INTEGERS = {
     ppo_resident_play.play: ["count"],
-    ppo_resident_learn.values: ["first", "last"],
-    ppo_resident_learn.finish: [],
+    ppo_resident_finish.values: ["first", "last"],
+    ppo_resident_finish.finish: [],
     ppo_resident_learn.gradient: ["number"],
 }
 for name in sys.argv[1:]:

@@ -50,10 +50,10 @@ def test_their_defaults_are_those_of_their_constructors(agent: str, tables: Modu
     ("flag", "words"),
     [
         ("ppo --vf-coef", "it is 2 x vf_coef"),
-        ("ppo --batch-size", "it is their number, n_steps x n_envs / batch_size"),
+        ("ppo --batch-size", "calls it --agent.minibatch-size"),
         ("dqn --train-freq", "it counts environment steps, train_freq x n_envs"),
         ("dqn --target-update-interval", "hard counts gradient updates, target_update_interval x"),
-        ("ppo --norm-adv", "over the whole rollout, not over each minibatch"),
+        ("ppo --norm-adv", "true is over the whole rollout, minibatch over each"),
         ("ppo --kl-target", "looked at after each epoch"),
         ("ppo --log-std-init", "it is exp(log_std_init)"),
     ],

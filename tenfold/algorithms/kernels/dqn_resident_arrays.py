@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
+from tenfold.core.kernels import SCHEDULE
 from tenfold.ops.device import network, td
 from tenfold.ops.device.episodes import lane_numbers, load_lanes, rows_of, store_lanes
 from tenfold.ops.device.language import gpu_kernel
 
-# places in `params`; schedules take four
+# places in `params`; schedules stand side by side behind the others
 GAMMA, SCALE, CLIP, EPS, TAU, ALPHA, PRIORITY_EPS = (tl.constexpr(i) for i in range(7))
-LR, EXPLORE, BETA, PARAMS = (tl.constexpr(i) for i in (8, 12, 16, 20))
+LR, EXPLORE, BETA = (tl.constexpr(8 + i * SCHEDULE) for i in range(3))
 REPLAY, COIN, CHOICE = (tl.constexpr(i) for i in range(3))  # places in `streams`
 
 

@@ -14,13 +14,10 @@ from tenfold.algorithms.dqn import DQNAgent
 from tenfold.algorithms.dqn_settings import DQN, Boltzmann, Hard
 from tenfold.algorithms.kernels.dqn_resident_arrays import (
     ALPHA,
-    BETA,
     CLIP,
     EPS,
-    EXPLORE,
     GAMMA,
     LR,
-    PARAMS,
     PRIORITY_EPS,
     SCALE,
     TAU,
@@ -29,7 +26,7 @@ from tenfold.algorithms.kernels.dqn_resident_arrays import (
 )
 from tenfold.algorithms.kernels.dqn_resident_play import evaluate
 from tenfold.algorithms.kernels.dqn_resident_update import train
-from tenfold.core.kernels import as_numbers
+from tenfold.core.kernels import as_numbers, side_by_side
 from tenfold.core.random import Purpose
 from tenfold.engines.resident import MOST_ROUNDS, PRECISIONS
 from tenfold.engines.resident_runs import ArraySpecs, HostRun, ResidentRuns
@@ -51,13 +48,17 @@ def exploration(config: DQN) -> Any:
     return how.temperature if isinstance(how, Boltzmann) else how.schedule
 
 
+def schedules(config: DQN) -> tuple[Any, ...]:
+    """Of the learning rate, the exploration and the weights' exponent."""
+    return config.lr, exploration(config), config.priorities.beta if config.priorities else 0
+
+
 def shape_of(run: HostRun, precision: str, moments_in_memory: bool = False) -> Shape:
     """The constants that the kernels are compiled for."""
     agent, replay, envs = run
     config, task = agent.config, device_task(envs.name)
     sizes = tuple(int(size) for size in agent.online.sizes)
     batch, target = config.batch_size * config.accumulate, config.target
-    schedules = (config.lr, exploration(config), config.priorities.beta if config.priorities else 1)
     return Shape(
         task=task,
         sources=task.sources,
@@ -76,7 +77,7 @@ def shape_of(run: HostRun, precision: str, moments_in_memory: bool = False) -> S
         hard=target.every if isinstance(target, Hard) else 0,
         boltzmann=isinstance(config.explore, Boltzmann),
         prioritized=config.priorities is not None,
-        schedules=tuple(int(as_numbers(schedule)[0]) for schedule in schedules),
+        schedules=tuple(int(as_numbers(schedule)[0]) for schedule in schedules(config)),
         n_step=config.n_step,
         length=replay.lane_rows,
         leaves=replay.tree.size // 2,
@@ -122,7 +123,7 @@ class ResidentDQNRuns(ResidentRuns):
 
     @staticmethod
     def pack_params(agent: DQNAgent) -> np.ndarray:
-        config, params = agent.config, np.zeros(PARAMS.value)
+        config, params = agent.config, np.zeros(LR.value)
 
         def put(index: Any, *values: float) -> None:
             params[index.value : index.value + len(values)] = values
@@ -133,13 +134,10 @@ class ResidentDQNRuns(ResidentRuns):
         put(CLIP, config.clip_norm or np.inf)
         put(EPS, config.adam_eps)
         put(TAU, 0.0 if isinstance(config.target, Hard) else config.target.tau)
-        put(LR, *as_numbers(config.lr))
-        put(EXPLORE, *as_numbers(exploration(config)))
         if priorities:
             put(ALPHA, priorities.alpha)
             put(PRIORITY_EPS, priorities.eps)
-            put(BETA, *as_numbers(priorities.beta))
-        return params
+        return np.array([*params, *side_by_side(schedules(config))])
 
     @classmethod
     def sizes_of(cls, run: HostRun, shape: Shape) -> ArraySpecs:

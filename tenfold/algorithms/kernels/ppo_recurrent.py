@@ -11,14 +11,16 @@ from tenfold.algorithms.kernels.ppo import (
     bootstrap,
     end_step,
     finish,
-    gather_rows,
-    inputs_of,
-    learn_minibatches,
     play,
-    policy_loss_gradient,
     sample_actions,
     store_transition,
     unseen_inputs,
+)
+from tenfold.algorithms.kernels.ppo_minibatches import (
+    gather_rows,
+    inputs_of,
+    learn_minibatches,
+    policy_loss_gradient,
     value_loss_gradient,
 )
 from tenfold.algorithms.kernels.recurrent_tower import (

@@ -5,27 +5,29 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
+from tenfold.core.kernels import SCHEDULE
 from tenfold.ops.device.language import gpu_kernel
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
 
-# places in `params`; the learning rate's schedule takes four
+# places in `params`; schedules stand side by side behind the others
 (
     GAMMA,
     LAM,
     REWARD_SCALE,
     OBS_SCALE,
-    CLIP,
-    VALUE_CLIP,
     VALUE_WEIGHT,
     ENTROPY,
     CLIP_NORM,
     ADAM_EPS,
-    TARGET_KL,
+    EPOCH_KL,
+    MINIBATCH_KL,
     NORM_CLIP,
     NORM_EPS,
-) = (tl.constexpr(i) for i in range(13))
-LR, PARAMS = tl.constexpr(16), 20
+) = (tl.constexpr(i) for i in range(12))
+LR, CLIP, VALUE_CLIP = (tl.constexpr(12 + i * SCHEDULE) for i in range(3))
+SCALES = {False: 0, True: 1, "minibatch": 2}  # what advantages are normalised over
+PHASE, MINIBATCH = tl.constexpr(SCALES[True]), tl.constexpr(SCALES["minibatch"])
 COINS, NORMALS, SHUFFLES = (tl.constexpr(i) for i in range(3))  # places in `streams`
 UPDATES, EPOCHS = tl.constexpr(0), tl.constexpr(1)  # places in `count`
 
@@ -50,10 +52,12 @@ class PPOShape(NamedTuple):
     value_net: NetShape
     parameters: int
     normalizes: bool  # observations
-    scales: bool  # advantages
+    scales: int  # advantages, of SCALES
+    clipped_alone: bool  # the value's loss is that of the clipped value
     stops: bool  # a phase may end early
-    schedule: int  # kind of the learning rate's
+    schedules: tuple[int, ...]  # kinds: learning rate, how far ratios may move, values
     minibatches: int
+    size: int  # of a minibatch but for the last one; 0: all of one size
     epochs: int
     rows: int  # of a minibatch that are in registers at a time
     chunks: int  # of so many rows that a program takes
@@ -105,7 +109,8 @@ class PPOArrays(NamedTuple):
     partial: Any  # gradients of each split of a minibatch
     squares: Any  # Σ of each stretch of the gradient
     statistics: Any  # of each split: the five statistics
-    going: Any  # whether an epoch is to be learned from
+    going: Any  # whether a minibatch of the phase is to be learned from
+    made: Any  # steps of the phase
     moved: Any  # an epoch's mean KL divergence
 
 
@@ -152,7 +157,8 @@ def arrays_of(a, seed, S: tl.constexpr):
         a.partial + seed * S.splits * S.parameters,
         a.squares + seed * S.stretches,
         a.statistics + seed * S.splits * 5,
-        a.going + seed * (S.epochs + 1),
+        a.going + seed * (S.epochs * S.minibatches + 1),
+        a.made + seed,
         a.moved + seed * S.epochs,
     )
 

@@ -1,5 +1,5 @@
-"""Learning of the resident engine: values, advantages, and for each minibatch partial gradients →
-their sum and its squares → clipping and Adam. Deterministic: sums have one order, nothing is added
+"""Learning of the resident engine: for each minibatch partial gradients → their sum and its squares
+→ clipping and Adam. Deterministic: sums have one order, nothing is added
 to by several programs.
 
 Grids have the seeds as their last side. Numbers of a phase that change between launches are in
@@ -13,12 +13,13 @@ from tenfold.algorithms.kernels.ppo_resident_arrays import (
     CLIP,
     CLIP_NORM,
     ENTROPY,
+    EPOCH_KL,
     EPOCHS,
-    LAM,
     LR,
+    MINIBATCH,
+    MINIBATCH_KL,
     OBS_SCALE,
-    SHUFFLES,
-    TARGET_KL,
+    PHASE,
     UPDATES,
     VALUE_CLIP,
     VALUE_WEIGHT,
@@ -31,82 +32,40 @@ from tenfold.algorithms.kernels.ppo_resident_arrays import (
 )
 from tenfold.ops.device import network, policy
 from tenfold.ops.device.language import gpu_kernel, schedule_at
-from tenfold.ops.device.returns import follow
-from tenfold.ops.device.sampling import places
-from tenfold.ops.surrogate import CLIPPED, KL, POLICY_LOSS, VALUE_LOSS
-from tenfold.ops.surrogate import ENTROPY as ENTROPY_INDEX
+from tenfold.ops.minibatch_loss import CLIPPED, EPSILON, KL, POLICY_LOSS, VALUE_LOSS
+from tenfold.ops.minibatch_loss import ENTROPY as ENTROPY_INDEX
 
-ORDERED = tl.constexpr(1024)  # rows that a program finds the order of
+AT_ONCE = tl.constexpr(1024)  # advantages that are added at a time
+LEAST = tl.constexpr(EPSILON)
 AT_POLICY, AT_VALUE, AT_ENTROPY, AT_KL, AT_CLIPPED = (
     tl.constexpr(index) for index in (POLICY_LOSS, VALUE_LOSS, ENTROPY_INDEX, KL, CLIPPED)
 )
 
 
 @gpu_kernel
-def value_of(layers, rows, scale, N: tl.constexpr):
-    return policy.column_of(network.forward(layers, rows * scale, N)[N.layers], 0)
-
-
-@gpu_kernel(do_not_specialize=["first", "last"])
-def values(arrays, first, last, S: tl.constexpr):
-    """Values of the rows first … last − 1, and of final observations where a time limit cut."""
-    a = arrays_of(arrays, tl.program_id(2).to(tl.int64), S)
-    N: tl.constexpr = S.value_net
-    layers = network.load(a.block + S.actions.reals + S.policy_net.parameters, N)
-    lane = (tl.program_id(0) * S.lanes + tl.arange(0, S.lanes)).to(tl.int64)
-    live, scale = lane < S.envs, param(a, OBS_SCALE)
-    for row in range(first + tl.program_id(1), last, tl.num_programs(1)):
-        index = row * S.envs + lane
-        rows = load_rows(a.obs, index, live, S.task.obs, N.pads[0])
-        tl.store(a.value + index, value_of(layers, rows, scale, N), mask=live)
-        before = live & (row < S.horizon)
-        cut = tl.load(a.boundary + index, mask=before, other=0.0) > 0
-        cut = cut & (tl.load(a.discount + index, mask=before, other=0.0) > 0)
-        if tl.sum(cut.to(tl.int32), 0) > 0:
-            rows = load_rows(a.final, index, cut, S.task.obs, N.pads[0])
-            tl.store(a.next_value + index, value_of(layers, rows, scale, N), mask=cut)
-
-
-@gpu_kernel
-def finish(arrays, S: tl.constexpr):
-    """Advantages and targets of a full rollout, as `ops.advantages.finish_rollout` but for the
-    scale, whose sums are noted; every minibatch is due."""
-    a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
-    lane = (tl.program_id(0) * S.columns + tl.arange(0, S.columns))[None, :]
-    lam, running = param(a, LAM), tl.arange(0, S.columns) * 0.0
-    total = running.to(tl.float64)
-    square = total
-    first = tl.arange(0, S.time)[:, None] == 0
-    last: tl.constexpr = (S.horizon + S.time - 1) // S.time - 1
-    for chunk in range(last + 1):
-        t = ((last - chunk) * S.time + tl.arange(0, S.time))[:, None]
-        valid = (t < S.horizon) & (lane < S.envs)
-        index = t * S.envs + lane
-        value = tl.load(a.value + index, mask=valid, other=0.0)
-        ends = tl.load(a.boundary + index, mask=valid, other=0.0)
-        after = tl.load(a.next_value + index, mask=valid & (ends > 0), other=0.0)
-        after += tl.load(a.value + index + S.envs, mask=valid & (ends == 0), other=0.0)
-        discount = tl.load(a.discount + index, mask=valid, other=0.0)
-        delta = tl.load(a.reward + index, mask=valid, other=0.0) + discount * after - value
-        flow = lam * discount * (1 - ends)
-        inner, share = tl.associative_scan((delta, flow), 0, follow, reverse=True)
-        result = inner + share * running[None, :]
-        running = tl.sum(tl.where(first, result, 0.0), 0)
-        tl.store(a.advantage + index, result, mask=valid)
-        tl.store(a.target + index, result + value, mask=valid)
-        wide = tl.where(valid, result, 0.0).to(tl.float64)
-        total += tl.sum(wide, 0)
-        square += tl.sum(wide * wide, 0)
-    tl.store(a.moments + tl.program_id(0) * 2, tl.sum(total, 0))
-    tl.store(a.moments + tl.program_id(0) * 2 + 1, tl.sum(square, 0))
-    tl.store(a.going, 1, mask=tl.program_id(0) == 0)
-
-
-@gpu_kernel
-def scaling(a, S: tl.constexpr):
-    """(mean, 1 / deviation) of all advantages of the phase, or (0, 1)."""
+def scaling(a, number, S: tl.constexpr):
+    """(mean, 1 / deviation) of all advantages of the phase or of minibatch `number`, or (0, 1)."""
     mean, inverse = 0.0, 1.0
-    if S.scales:
+    if S.scales == MINIBATCH:
+        first, last, order = minibatch(a, number, S)
+        total, square = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
+        for start in range(first, last, AT_ONCE):
+            item = start + tl.arange(0, AT_ONCE)
+            index = tl.load(order + item, mask=item < last, other=0)
+            gain = tl.load(a.advantage + index, mask=item < last, other=0.0)
+            total += tl.sum(gain.to(tl.float64), 0)
+        count = (last - first).to(tl.float64)
+        middle = total / count
+        for start in range(first, last, AT_ONCE):
+            item = start + tl.arange(0, AT_ONCE)
+            index = tl.load(order + item, mask=item < last, other=0)
+            gain = tl.load(a.advantage + index, mask=item < last, other=0.0).to(tl.float64)
+            far = tl.where(item < last, gain - middle, 0.0)
+            square += tl.sum(far * far, 0)
+        deviation = tl.sqrt(square / tl.maximum(count - 1.0, 1.0))
+        mean = tl.where(count > 1.0, middle, 0.0).to(tl.float32)
+        inverse = tl.where(count > 1.0, 1.0 / (deviation + LEAST), 1.0).to(tl.float32)
+    if S.scales == PHASE:
         programs: tl.constexpr = (S.envs + S.columns - 1) // S.columns
         total, square = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
         for start in range(0, programs, 256):
@@ -116,33 +75,37 @@ def scaling(a, S: tl.constexpr):
         count: tl.constexpr = S.horizon * S.envs
         middle = total / count
         deviation = tl.sqrt(tl.maximum(square / count - middle * middle, 0.0))
-        mean, inverse = middle.to(tl.float32), (1.0 / (deviation + 1e-8)).to(tl.float32)
+        mean, inverse = middle.to(tl.float32), (1.0 / (deviation + LEAST)).to(tl.float32)
     return mean, inverse
 
 
 @gpu_kernel
-def shuffle(arrays, S: tl.constexpr):
-    """The order of the rows in every epoch of the phase."""
-    a = arrays_of(arrays, tl.program_id(2).to(tl.int64), S)
+def minibatch(a, number, S: tl.constexpr):
+    """Minibatch `number` of the phase: its first place in an epoch's order, the one behind its last
+    place, and that order."""
     all_rows: tl.constexpr = S.horizon * S.envs
-    epoch = tl.program_id(1)
-    item = tl.program_id(0) * ORDERED + tl.arange(0, ORDERED)
-    valid = item < all_rows
-    stream, number = tl.load(a.streams + SHUFFLES), tl.load(a.count + EPOCHS) + epoch
-    result = places(tl.where(valid, item, 0), stream, number, all_rows, S.bits[0], S.bits[1])
-    tl.store(a.order + epoch * all_rows + item, result.to(tl.int32), mask=valid)
+    part = tl.load(a.count) * 0 + number % S.minibatches  # as wide
+    if S.size:
+        first = part * S.size
+        last = tl.minimum(first + S.size, all_rows)
+    else:
+        first, last = all_rows * part // S.minibatches, all_rows * (part + 1) // S.minibatches
+    return first, last, a.order + number // S.minibatches * all_rows
+
+
+@gpu_kernel
+def setting(a, place: tl.constexpr, KIND: tl.constexpr, S: tl.constexpr):
+    """A schedule at the end of the rollout."""
+    return schedule_at(a.params + place, tl.load(a.clock + 1) * S.envs, KIND)
 
 
 @gpu_kernel
 def drawn_rows(a, number, chunk, S: tl.constexpr):
     """Of a chunk of this program's part of minibatch `number`: (rows of the rollout, which are
     there, one row's share of a mean)."""
-    all_rows: tl.constexpr = S.horizon * S.envs
-    part = tl.load(a.count) * 0 + number % S.minibatches  # as wide
-    first, last = all_rows * part // S.minibatches, all_rows * (part + 1) // S.minibatches
+    first, last, order = minibatch(a, number, S)
     item = first + ((tl.program_id(0) // 2) * S.chunks + chunk) * S.rows + tl.arange(0, S.rows)
     valid = item < last
-    order = a.order + number // S.minibatches * all_rows
     index = tl.load(order + item, mask=valid, other=0)
     return index, valid, tl.where(valid, 1.0 / (last - first).to(tl.float32), 0.0)
 
@@ -159,8 +122,9 @@ def policy_part(a, number, S: tl.constexpr):
     for _ in tl.static_range(reals):
         by_std = by_std + (nothing,)
     loss_sum, entropy_sum, kl_sum, clipped_sum = nothing, nothing, nothing, nothing
-    mean, inverse = scaling(a, S)
-    scale, clip, weight = param(a, OBS_SCALE), param(a, CLIP), param(a, ENTROPY)
+    mean, inverse = scaling(a, number, S)
+    scale, weight = param(a, OBS_SCALE), param(a, ENTROPY)
+    clip = setting(a, CLIP, S.schedules[1], S).to(tl.float32)
     for chunk in range(S.chunks):
         index, valid, share = drawn_rows(a, number, chunk, S)
         rows = load_rows(a.obs, index, valid, S.task.obs, N.pads[0])
@@ -206,7 +170,8 @@ def value_part(a, number, S: tl.constexpr):
     first = S.actions.reals + S.policy_net.parameters
     layers = network.load(a.block + first, N)
     grads, loss_sum = network.zeros_like(layers, N), tl.arange(0, S.rows) * 0.0
-    scale, clip, weight = param(a, OBS_SCALE), param(a, VALUE_CLIP), param(a, VALUE_WEIGHT)
+    scale, weight = param(a, OBS_SCALE), param(a, VALUE_WEIGHT)
+    clip = setting(a, VALUE_CLIP, S.schedules[2], S).to(tl.float32)
     column = tl.arange(0, N.pads[len(N.pads) - 1])[None, :]
     for chunk in range(S.chunks):
         index, valid, share = drawn_rows(a, number, chunk, S)
@@ -217,12 +182,15 @@ def value_part(a, number, S: tl.constexpr):
         old = tl.load(a.value + index, mask=valid, other=0.0)
         error, moved = value - target, value - old
         other = old + tl.minimum(tl.maximum(moved, -clip), clip) - target
+        square = tl.maximum(error * error, other * other)
         # moved too far: it no longer counts
         counts = (tl.abs(moved) <= clip) | (other * other <= error * error)
+        if S.clipped_alone:
+            square, counts = other * other, tl.abs(moved) <= clip
         slope = tl.where(counts, weight * share * error, 0.0)
         delta = tl.where(column == 0, slope[:, None], 0.0)
         grads = network.sum_of(grads, network.backward(layers, outputs, delta, N), N)
-        loss_sum += share * 0.5 * tl.maximum(error * error, other * other)
+        loss_sum += share * 0.5 * square
     part = tl.program_id(0) // 2
     network.store(a.partial + part * S.parameters + first, grads, N)
     tl.store(a.statistics + part * 5 + AT_VALUE, tl.sum(loss_sum, 0))
@@ -233,7 +201,7 @@ def is_due(a, number, S: tl.constexpr):
     """Whether minibatch `number` of the phase is to be learned from."""
     due = number >= 0
     if S.stops:
-        due = tl.load(a.going + number // S.minibatches) > 0
+        due = tl.load(a.going + number) > 0
     return due
 
 
@@ -269,8 +237,8 @@ def reduce(arrays, number, S: tl.constexpr):
 
 
 @gpu_kernel
-def add_statistics(a, number, norm, S: tl.constexpr):
-    """Adds the minibatch's statistics; stores whether there is another epoch."""
+def statistics_of(a, S: tl.constexpr):
+    """The minibatch's statistics, and which of them is which."""
     kind, statistics = tl.arange(0, 8), tl.arange(0, 8) * 0.0
     for start in range(0, S.splits, S.splits_at_once):
         part = (start + tl.arange(0, S.splits_at_once))[:, None]
@@ -278,23 +246,41 @@ def add_statistics(a, number, norm, S: tl.constexpr):
         statistics += tl.sum(
             tl.load(a.statistics + part * 5 + kind[None, :], mask=valid, other=0.0), 0
         )
+    return statistics, kind
+
+
+@gpu_kernel
+def divergence(a, S: tl.constexpr):
+    """The minibatch's mean KL divergence."""
+    statistics, kind = statistics_of(a, S)
+    return tl.sum(tl.where(kind == AT_KL, statistics, 0.0), 0).to(tl.float64)
+
+
+@gpu_kernel
+def add_statistics(a, number, norm, S: tl.constexpr):
+    """Adds the minibatch's statistics; stores whether there is another one."""
+    statistics, kind = statistics_of(a, S)
     before = tl.load(a.sums + kind, mask=kind < 5, other=0.0)
     tl.store(a.sums + kind, before + statistics.to(tl.float64), mask=kind < 5)
-    kl = tl.sum(tl.where(kind == AT_KL, statistics, 0.0), 0)
     tl.store(a.sums + 5, tl.load(a.sums + 5) + norm.to(tl.float64))
     tl.store(a.sums + 6, tl.load(a.sums + 6) + 1.0)
     epoch, part = number // S.minibatches, number % S.minibatches
-    moved = tl.load(a.moved + epoch, mask=part > 0, other=0.0) + kl.to(tl.float64) / S.minibatches
+    moved = tl.load(a.moved + epoch, mask=part > 0, other=0.0) + divergence(a, S) / S.minibatches
     tl.store(a.moved + epoch, moved)
-    going = moved <= tl.load(a.params + TARGET_KL)
-    tl.store(a.going + epoch + 1, going.to(tl.int32), mask=part == S.minibatches - 1)
+    going = (moved <= tl.load(a.params + EPOCH_KL)) | (part < S.minibatches - 1)
+    tl.store(a.going + number + 1, going.to(tl.int32))
+    tl.store(a.made, (number + 1).to(tl.int64))
 
 
 @gpu_kernel(do_not_specialize=["number"])
 def apply(arrays, number, S: tl.constexpr):
     """Clipping by the gradient's norm, and a step of Adam, for a stretch of the parameters."""
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
-    if is_due(a, number, S):
+    due = is_due(a, number, S)
+    if S.stops:
+        due = due & (divergence(a, S) <= tl.load(a.params + MINIBATCH_KL))
+        tl.store(a.going + number + 1, 0, mask=(tl.program_id(0) == 0) & (due == 0))
+    if due:
         square = tl.full((), 0.0, tl.float32)
         for start in range(0, S.stretches, 256):
             part = start + tl.arange(0, 256)
@@ -302,7 +288,7 @@ def apply(arrays, number, S: tl.constexpr):
         norm = tl.sqrt(square)
         shrink = tl.minimum(param(a, CLIP_NORM) / (norm + 1e-6), 1.0)
         step = (tl.load(a.count + UPDATES) + number + 1).to(tl.float64)
-        lr = schedule_at(a.params + LR, tl.load(a.clock + 1) * S.envs, S.schedule)
+        lr = setting(a, LR, S.schedules[0], S)
         rate, unbias = network.adam_rates(lr, step)
         j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
         valid, flat = j < S.parameters, a.block + j
@@ -325,8 +311,8 @@ def close(arrays, S: tl.constexpr):
     a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
     epochs = tl.load(a.count) * 0
     for epoch in range(S.epochs):
-        epochs += tl.load(a.going + epoch, mask=epochs == epoch, other=0)
-    tl.store(a.count + UPDATES, tl.load(a.count + UPDATES) + epochs * S.minibatches)
+        epochs += tl.load(a.going + epoch * S.minibatches)
+    tl.store(a.count + UPDATES, tl.load(a.count + UPDATES) + tl.load(a.made))
     tl.store(a.count + EPOCHS, tl.load(a.count + EPOCHS) + epochs)
     for start in range(0, S.blocks, 256):
         block = start + tl.arange(0, 256)

@@ -12,15 +12,16 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.kernels import ppo_resident_arrays as r
+from tenfold.algorithms.kernels import ppo_resident_finish as ending
 from tenfold.algorithms.kernels import ppo_resident_learn as learning
 from tenfold.algorithms.kernels import ppo_resident_play as acting
 from tenfold.algorithms.kernels.ppo_resident_arrays import PPOArrays, PPOShape
 from tenfold.algorithms.ppo import PPOAgent
 from tenfold.algorithms.ppo_cpu import DRAWS
-from tenfold.core.kernels import as_numbers
-from tenfold.core.system import capturing
+from tenfold.algorithms.ppo_settings import PPO
+from tenfold.core.kernels import as_numbers, side_by_side
 from tenfold.engines.resident import PRECISIONS
-from tenfold.engines.resident_runs import ArraySpecs, HostRun, ResidentRuns
+from tenfold.engines.resident_runs import ArraySpecs, HostRun, ResidentRuns, captured
 from tenfold.envs.adapter import Episode
 from tenfold.envs.device import device_task
 from tenfold.envs.faults import no_option
@@ -44,6 +45,11 @@ def net_shape(network: Any, config: Any, precision: str) -> NetShape:
     return NetShape.of(sizes, config.net.activation, PRECISIONS[precision])
 
 
+def schedules(config: PPO) -> tuple[Any, ...]:
+    """Of the learning rate, and how far ratios and values may move."""
+    return config.lr, config.clip, np.inf if config.value_clip is None else config.value_clip
+
+
 def shape_of(run: HostRun, seeds: int, precision: str) -> PPOShape:
     """The constants that the kernels are compiled for."""
     agent, rollout, envs = run
@@ -52,8 +58,7 @@ def shape_of(run: HostRun, seeds: int, precision: str) -> PPOShape:
     task, horizon, count = device_task(envs.name), len(rollout.obs), envs.num_envs
     lanes = min(MOST_LANES, padded(count))
     blocks = -(-count // lanes)
-    rows = -(-horizon * count // rollout.minibatches)
-    row_blocks = -(-rows // ROWS)
+    row_blocks = -(-int(np.diff(rollout.bounds).max()) // ROWS)
     chunks = -(-row_blocks // max(1, PROGRAMS // seeds))
     splits = -(-row_blocks // chunks)
     stretch = 64 if splits > 8 else 1024  # many splits: more programs add them
@@ -77,10 +82,12 @@ def shape_of(run: HostRun, seeds: int, precision: str) -> PPOShape:
         value_net=net_shape(network.value, config, precision),
         parameters=online.flat.numel(),
         normalizes=agent.norm is not None,
-        scales=config.normalize_advantage,
+        scales=r.SCALES[config.normalize_advantage],
+        clipped_alone=config.value_clip_kind == "clipped",
         stops=config.target_kl is not None,
-        schedule=int(as_numbers(config.lr)[0]),
+        schedules=tuple(int(as_numbers(schedule)[0]) for schedule in schedules(config)),
         minibatches=rollout.minibatches,
+        size=config.minibatch_size or 0,
         epochs=config.epochs,
         rows=ROWS,
         chunks=chunks,
@@ -113,27 +120,25 @@ class ResidentPPORuns(ResidentRuns):
 
     @staticmethod
     def pack_params(agent: PPOAgent) -> np.ndarray:
-        config, norm, params = agent.config, agent.norm, np.zeros(r.PARAMS)
+        config, norm, params = agent.config, agent.norm, np.zeros(r.LR.value)
         network: Any = agent.online
         numbers = {
             r.GAMMA: config.gamma,
             r.LAM: config.lam,
             r.REWARD_SCALE: config.reward_scale,
             r.OBS_SCALE: network.scale,
-            r.CLIP: config.clip,
-            r.VALUE_CLIP: config.value_clip or np.inf,
             r.VALUE_WEIGHT: config.value_weight,
             r.ENTROPY: config.entropy,
             r.CLIP_NORM: config.clip_norm or np.inf,
             r.ADAM_EPS: config.adam_eps,
-            r.TARGET_KL: config.target_kl or np.inf,
+            r.EPOCH_KL: config.epoch_kl_limit,
+            r.MINIBATCH_KL: config.minibatch_kl_limit,
             r.NORM_CLIP: norm.clip if norm else 0.0,
             r.NORM_EPS: norm.epsilon if norm else 0.0,
         }
         for index, number in numbers.items():
             params[index.value] = number
-        params[r.LR.value : r.LR.value + 4] = as_numbers(config.lr)
-        return params
+        return np.array([*params, *side_by_side(schedules(config))])
 
     @classmethod
     def sizes_of(cls, run: HostRun, shape: PPOShape) -> ArraySpecs:
@@ -158,7 +163,8 @@ class ResidentPPORuns(ResidentRuns):
             "partial": (single, (s.splits, s.parameters)),
             "squares": (single, (s.stretches,)),
             "statistics": (single, (s.splits, 5)),
-            "going": (np.dtype("int32"), (s.epochs + 1,)),
+            "going": (np.dtype("int32"), (s.epochs * s.minibatches + 1,)),
+            "made": (whole, ()),
             "moved": (double, (s.epochs,)),
         }
 
@@ -288,12 +294,12 @@ class ResidentPPORuns(ResidentRuns):
             self.launch(acting.show, (s.blocks,))
             last += 1
         groups = max(1, min(last - first, VALUING // (s.blocks * len(self.runs))))
-        self.launch(learning.values, (s.blocks, groups), first, last)
+        self.launch(ending.values, (s.blocks, groups), first, last)
 
     def learn(self) -> None:
         s = self.shape
-        self.launch(learning.shuffle, (-(-s.horizon * s.envs // learning.ORDERED.value), s.epochs))
-        self.launch(learning.finish, (-(-s.envs // s.columns),))
+        self.launch(ending.shuffle, (-(-s.horizon * s.envs // ending.ORDERED.value), s.epochs))
+        self.launch(ending.finish, (-(-s.envs // s.columns),))
         for number in range(s.epochs * s.minibatches):
             self.launch(learning.gradient, (2 * s.splits,), number)
             self.launch(learning.reduce, (s.stretches,), number)
@@ -337,12 +343,3 @@ class ResidentPPORuns(ResidentRuns):
             )
 
         return launch
-
-
-def captured(work: Callable[[], None]) -> Any:
-    """A CUDA graph of the launches that `work` makes; it does not run them."""
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with capturing(graph):
-        work()
-    return graph

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tenfold.config.agent_config import AgentConfig
-from tenfold.config.options import Linear, Schedule
+from tenfold.config.schedules import Linear, Schedule
 from tenfold.config.schema import Count, Limits, Positive
 from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import AlgorithmSpec

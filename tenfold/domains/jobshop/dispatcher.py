@@ -10,7 +10,7 @@ import torch
 
 from tenfold.algorithms.agent import FlatAgent, mask_rows, refuse_empty, refuse_state
 from tenfold.algorithms.learner import BareLearner
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.masks import FROM_OBSERVATION
 from tenfold.core.protocols import Description, EnvSpec, Policy, State

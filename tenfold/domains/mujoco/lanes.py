@@ -21,7 +21,7 @@ from tenfold.core.errors import CheckpointError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import draw_bits
-from tenfold.core.tables import Table, opener_at
+from tenfold.core.tables import KernelTable, opener_at
 from tenfold.core.threads import run_work, team_for, team_threads
 from tenfold.domains.mujoco import TASKS
 from tenfold.domains.mujoco.rules import ADDRESSES, FIELDS, advance, begin, observe
@@ -243,7 +243,7 @@ class MujocoEnvironments(Environments):
                 if dimensions and hasattr(self, name)
             },
         }
-        self.table = Table(
+        self.table = KernelTable(
             {
                 name: arrays[name] if dimensions else np.array(numbers[name], dtype)
                 for name, dtype, dimensions in FIELDS

@@ -110,5 +110,3 @@ class TD3(ActorCriticModel):
 @with_signatures
 class DDPG(ActorCriticModel):
     """Deep deterministic policy gradient."""
-
-

@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from tenfold.config.options import value_at
 from tenfold.config.run import Run
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError
 from tenfold.core.layout import observation_layout
 from tenfold.core.protocols import EnvSpec
@@ -406,4 +406,3 @@ def with_progress(callback: Any, progress_bar: bool) -> Any:
             "= True is Stable-Baselines3's callback, which is not installed: leave it out.",
         )
     return as_callback([one for one in (callback, bar()) if one is not None])
-

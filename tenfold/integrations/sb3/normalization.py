@@ -16,7 +16,9 @@ PRIOR = 1e-4  # what their statistics count before they have seen anything
 
 def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormalization | None":
     """Of a vector environment whose normalisation is taken over."""
-    kind, unwrap = (sb3("common.vec_env", name) for name in ("VecNormalize", "unwrap_vec_normalize"))
+    kind, unwrap = (
+        sb3("common.vec_env", name) for name in ("VecNormalize", "unwrap_vec_normalize")
+    )
     inner = unwrap(vec) if unwrap else None
     if inner is None:
         return None

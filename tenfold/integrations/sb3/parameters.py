@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import UserError
 from tenfold.integrations.sb3.parameter_names import (
     ACTOR,

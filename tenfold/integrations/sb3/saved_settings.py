@@ -11,9 +11,9 @@ from tenfold.core.errors import UserError
 from tenfold.core.layout import observation_layout
 from tenfold.core.registry import algorithm
 from tenfold.core.spaces import policy_actions
+from tenfold.integrations.sb3.converted import SB3Settings
 from tenfold.integrations.sb3.saved_model import SavedModel
 from tenfold.integrations.sb3.settings import settings_of
-from tenfold.integrations.sb3.converted import SB3Settings
 
 # where the layers of a policy and of its value or critic begin; the former's last layer
 LAYERS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.options import value_at
+from tenfold.config.schedules import value_at
 
 # ours -> theirs, with the factor between them
 ON_POLICY = {

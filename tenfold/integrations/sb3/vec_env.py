@@ -133,8 +133,7 @@ def side_by_side(space: gym.Space[Any], observations: list[Any]) -> Any:
     if isinstance(space, gym.spaces.Tuple):
         columns = zip(*observations, strict=True)
         return tuple(
-            side_by_side(part, list(column))
-            for part, column in zip(space, columns, strict=True)
+            side_by_side(part, list(column)) for part, column in zip(space, columns, strict=True)
         )
     return np.stack([np.asarray(obs, space.dtype) for obs in observations])
 

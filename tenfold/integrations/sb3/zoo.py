@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.notation import merge, nearest, parse_number, show
-from tenfold.config.options import Linear
 from tenfold.config.run import Run
+from tenfold.config.schedules import Linear
 from tenfold.config.schema import NotNegative, Positive, convert, convert_scalar
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import algorithm_elsewhere

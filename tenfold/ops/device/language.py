@@ -127,12 +127,34 @@ def uniform(stream, counter):
 
 
 @gpu_kernel
+def table_at(points, count, step):
+    """As `core.kernels.table_at`."""
+    low, high = count * 0, count
+    for _ in range(32):
+        middle = (low + high) // 2
+        here = low < high
+        less = here & (tl.load(points + middle, mask=here, other=0.0) > step)
+        low = tl.where(here & (less == 0), middle + 1, low)
+        high = tl.where(less, middle, high)
+    first, second = tl.maximum(low - 1, 0), tl.minimum(low, count - 1)
+    begin, finish = tl.load(points + first), tl.load(points + second)
+    start, end = tl.load(points + count + first), tl.load(points + count + second)
+    between = (low > 0) & (low < count)
+    done = (step - begin) / tl.where(between, finish - begin, 1.0)
+    # outside of the table both are one point
+    return start + (end - start) * tl.where(between, done, 0.0)
+
+
+@gpu_kernel
 def schedule_at(numbers, step, KIND: tl.constexpr):
-    """The value at an environment step of a schedule's four numbers: kind, start, end, steps."""
+    """The value at an environment step of a schedule's numbers (`core.kernels.as_numbers`)."""
     value = tl.load(numbers + 1)
-    if KIND > 0:
+    if KIND == 3:
+        value = table_at(numbers + tl.load(numbers + 2).to(tl.int64), value.to(tl.int64), step)
+    elif KIND > 0:
         start, end = value, tl.load(numbers + 2)
-        done = tl.minimum(step.to(tl.float64) / tl.load(numbers + 3), 1.0)
+        behind = tl.maximum(step.to(tl.float64) - tl.load(numbers + 4), 0.0)
+        done = tl.minimum(behind / tl.load(numbers + 3), 1.0)
         value = start + (end - start) * done
         if KIND == 2:
             value = start * tl.exp(tl.log(end / start) * done)

@@ -13,14 +13,17 @@ import triton.language as tl
 from tenfold.ops import gaussian
 from tenfold.ops.device.language import device_pair, gpu_kernel, padded
 from tenfold.ops.device.policy import log_softmax
-from tenfold.ops.surrogate import evaluated, surrogate_loss, value_loss
+from tenfold.ops.minibatch_loss import EPSILON, normalized_advantages, value_error
+from tenfold.ops.surrogate import evaluated, surrogate_loss
 
 ROWS = 16  # of a program
 AT_ONCE = 1024  # weights that are summed at a time
 TOLD = 5  # policy loss, value loss, entropy, KL divergence, share of clipped ratios
 # columns of a row's numbers; behind them those of the action
 LOG_P, ADVANTAGE, WEIGHT, VALUE, TARGET, REAL = range(6)
-HALF_LOG_TAU = tl.constexpr(gaussian.HALF_LOG_TAU)
+HALF_LOG_TAU, LEAST = tl.constexpr(gaussian.HALF_LOG_TAU), tl.constexpr(EPSILON)
+# how values are clipped: the loss is the larger of both, or that of the clipped value alone
+LARGER, CLIPPED_ALONE = 1, 2
 
 
 class PolicyLossShape(NamedTuple):
@@ -30,8 +33,8 @@ class PolicyLossShape(NamedTuple):
     reals: int
     masked: bool
     uneven: bool  # not all rows of a minibatch count
-    clip: float
-    value_clip: float  # 0: none
+    normalized: bool  # advantages, over the minibatch
+    value_clipped: int  # LARGER or CLIPPED_ALONE; 0: values are not clipped
     value_weight: float
     entropy: float
 
@@ -44,14 +47,16 @@ class PolicyRows(NamedTuple):
     numbers: torch.Tensor  # [rows, columns]
     discrete: torch.Tensor
     mask: torch.Tensor
+    limits: torch.Tensor  # how far ratios and values may move
 
 
 def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for sizes, reals, masked, uneven, value_clip, entropy in (
-        ((2,), 0, False, False, 0.0, 0.0),
-        ((3, 5, 2), 0, True, True, 0.1, 0.02),
-        ((), 3, False, False, 0.2, 0.01),
-        ((4, 4), 2, True, False, 0.0, 0.01),
+    for sizes, reals, masked, uneven, normalized, value_clipped, entropy in (
+        ((2,), 0, False, False, False, 0, 0.0),
+        ((3, 5, 2), 0, True, True, False, LARGER, 0.02),
+        ((), 3, False, False, True, LARGER, 0.01),
+        ((4, 4), 2, True, False, False, 0, 0.01),
+        ((3,), 1, False, True, True, CLIPPED_ALONE, 0.0),
     ):
         rows, batch, options = 40, 21, sum(sizes)
         mask = rng.random((rows, options)) < 0.6
@@ -65,12 +70,14 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
             torch.from_numpy(numbers),
             torch.zeros(rows, len(sizes), dtype=torch.int64),
             torch.from_numpy(mask),
+            torch.tensor([0.2, 0.15]),
         )
         output, value = rng.normal(size=(batch, options + reals)), rng.normal(size=batch)
         tensors = (
             torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3)
         )
-        shape = PolicyLossShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
+        flags = masked, uneven, normalized, value_clipped
+        shape = PolicyLossShape(sizes, reals, *flags, 0.5, entropy)
         yield *tensors, policy_rows, shape
 
 
@@ -79,13 +86,17 @@ def policy_derivative_reference(output, value, log_std, rows, shape):
     numbers, discrete = rows.numbers[rows.index], rows.discrete[rows.index].numpy()
     mask = rows.mask[rows.index].numpy() if shape.masked else np.zeros((len(discrete), 0), bool)
     weight = numbers[:, WEIGHT] * (rows.counts if shape.uneven else 1)
+    advantage = numbers[:, ADVANTAGE]
+    if shape.normalized:
+        advantage = normalized_advantages(advantage, weight)
     weight = weight / weight.sum().clamp(min=1)
     action = np.array(shape.sizes, np.int64), discrete, numbers[:, REAL:].numpy(), mask
     log_p, entropy = evaluated(leaves[0].T, leaves[2], *action)
-    old_log_p, advantage = numbers[:, LOG_P], numbers[:, ADVANTAGE]
-    loss, kl, clipped = surrogate_loss(log_p, old_log_p, advantage, weight, shape.clip)
-    target, old = numbers[:, TARGET], numbers[:, VALUE]
-    of_value = value_loss(leaves[1], target, old, weight, shape.value_clip or np.inf)
+    clip, value_clip = rows.limits.tolist()
+    loss, kl, clipped = surrogate_loss(log_p, numbers[:, LOG_P], advantage, weight, clip)
+    limited = value_clip if shape.value_clipped else None, shape.value_clipped == CLIPPED_ALONE
+    error = value_error(leaves[1], numbers[:, TARGET], numbers[:, VALUE], *limited)
+    of_value = 0.5 * (weight * error).sum()
     mean_entropy = (weight * entropy).sum()
     total = loss + shape.value_weight * of_value - shape.entropy * mean_entropy
     by_output, by_value, by_std = torch.autograd.grad(total, leaves, allow_unused=True)
@@ -113,21 +124,42 @@ def head_of(head, arrays, item, row, here, H: tl.constexpr):
 
 
 @gpu_kernel
-def total_weight(index, counts, numbers, batch, H: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Σ of the weights of a minibatch."""
-    total = 0.0
-    for first in range(0, batch, AT_ONCE):
-        i = first + tl.arange(0, AT_ONCE)
-        row = tl.load(index + i, mask=i < batch, other=0)
-        weight = tl.load(numbers + row * H[7] + 2, mask=i < batch, other=0.0)
-        if H[8]:
-            weight *= tl.load(counts + i, mask=i < batch, other=0.0)
-        total += tl.sum(weight, 0)
-    return total
+def weights_of(index, counts, numbers, item, here, H: tl.constexpr):
+    """The rows of items of a minibatch, and their weights."""
+    row = tl.load(index + item, mask=here, other=0)
+    weight = tl.load(numbers + row * H[7] + 2, mask=here, other=0.0)
+    if H[8]:
+        weight *= tl.load(counts + item, mask=here, other=0.0)
+    return row, weight
 
 
 @gpu_kernel
-def value_error(value, row_numbers, item, here, value_clip, H: tl.constexpr):
+def whole_minibatch(index, counts, numbers, batch, H: tl.constexpr, AT_ONCE: tl.constexpr):
+    """(Σ of the weights of a minibatch; mean of its advantages, 1 / their deviation; 0 and 1 where
+    they stay as they are)."""
+    total, gain_sum, square_sum, mean, inverse = 0.0, 0.0, 0.0, 0.0, 1.0
+    for first in range(0, batch, AT_ONCE):
+        i = first + tl.arange(0, AT_ONCE)
+        row, weight = weights_of(index, counts, numbers, i, i < batch, H)
+        total += tl.sum(weight, 0)
+        if H[10]:
+            gain = tl.load(numbers + row * H[7] + 1, mask=i < batch, other=0.0)
+            gain_sum += tl.sum(weight * gain, 0)
+    if H[10]:
+        middle = gain_sum / tl.maximum(total, 1.0)
+        for first in range(0, batch, AT_ONCE):
+            i = first + tl.arange(0, AT_ONCE)
+            row, weight = weights_of(index, counts, numbers, i, i < batch, H)
+            far = tl.load(numbers + row * H[7] + 1, mask=i < batch, other=0.0) - middle
+            square_sum += tl.sum(weight * far * far, 0)
+        deviation = tl.sqrt(square_sum / tl.maximum(total - 1.0, 1.0))
+        mean = tl.where(total > 1.0, middle, 0.0)
+        inverse = tl.where(total > 1.0, 1.0 / (deviation + LEAST), 1.0)
+    return total, mean, inverse
+
+
+@gpu_kernel
+def clipped_error(value, row_numbers, item, here, value_clip, H: tl.constexpr):
     """((V − R)², clipped where values are; its derivative by V) of rows."""
     new = tl.load(value + item, mask=here, other=0.0)
     target = tl.load(row_numbers + 4, mask=here, other=0.0)
@@ -137,8 +169,11 @@ def value_error(value, row_numbers, item, here, value_clip, H: tl.constexpr):
         near = old + tl.minimum(tl.maximum(new - old, -value_clip), value_clip)
         other = (near - target) * (near - target)
         by_near = tl.where(tl.abs(new - old) <= value_clip, 2 * (near - target), 0.0)
-        by_value = tl.where(other > error, by_near, by_value)
-        error = tl.maximum(error, other)
+        counts = other > error
+        if H[9] == 2:
+            counts = here
+        by_value = tl.where(counts, by_near, by_value)
+        error = tl.where(counts, other, error)
     return error, by_value
 
 
@@ -156,9 +191,8 @@ def policy_kernel(
     d_output,
     d_value,
     partial,
+    limits,
     batch,
-    clip,
-    value_clip,
     value_weight,
     entropy_weight,
     H: tl.constexpr,
@@ -167,16 +201,14 @@ def policy_kernel(
 ):
     """A block of rows a program. H: outputs of a row, options, the widest component padded, whether
     there are masks, components, numbers of an action, these padded, columns of a row's numbers,
-    whether rows may not count, whether values are clipped."""
+    whether rows may not count, how values are clipped, whether advantages are normalised."""
     program = tl.program_id(0)
-    total = total_weight(index, counts, numbers, batch, H, AT_ONCE)
+    total, mean_gain, inverse = whole_minibatch(index, counts, numbers, batch, H, AT_ONCE)
+    clip, value_clip = tl.load(limits), tl.load(limits + 1)
     item = program * ROWS + tl.arange(0, ROWS)
     here = item < batch
-    row = tl.load(index + item, mask=here, other=0)
-    row_numbers = numbers + row * H[7]
-    weight = tl.load(row_numbers + 2, mask=here, other=0.0) / tl.maximum(total, 1.0)
-    if H[8]:
-        weight *= tl.load(counts + item, mask=here, other=0.0)
+    row, weight = weights_of(index, counts, numbers, item, here, H)
+    row_numbers, weight = numbers + row * H[7], weight / tl.maximum(total, 1.0)
     heads = output, discrete, mask, offsets
     log_p = tl.zeros((ROWS,), tl.float32)
     entropy = tl.zeros((ROWS,), tl.float32)
@@ -194,7 +226,7 @@ def policy_kernel(
         log_p += tl.sum(tl.where(both, -0.5 * off * off - spread - HALF_LOG_TAU, 0.0), 1)
         entropy += tl.sum(tl.where(both, spread + 0.5 + HALF_LOG_TAU, 0.0), 1)
     change = log_p - tl.load(row_numbers, mask=here, other=0.0)
-    gain = tl.load(row_numbers + 1, mask=here, other=0.0)
+    gain = (tl.load(row_numbers + 1, mask=here, other=0.0) - mean_gain) * inverse
     ratio = tl.exp(change)
     plain = ratio * gain
     clipped_gain = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip) * gain
@@ -214,7 +246,7 @@ def policy_kernel(
         by_spread = by_log_p[:, None] * (off * off - 1) - (entropy_weight * weight)[:, None]
         summed = tl.sum(tl.where(both, by_spread, 0.0), 0)
         tl.store(partial + program * (5 + H[5]) + 5 + d, summed, mask=d < H[5])
-    error, by_value = value_error(value, row_numbers, item, here, value_clip, H)
+    error, by_value = clipped_error(value, row_numbers, item, here, value_clip, H)
     tl.store(d_value + item, value_weight * 0.5 * weight * by_value, mask=here)
     far = tl.where(tl.abs(ratio - 1) > clip, 1.0, 0.0)
     out = partial + program * (5 + H[5])
@@ -271,9 +303,8 @@ def policy_derivative(
         d_output,
         d_value,
         partial,
+        rows.limits,
         batch,
-        shape.clip,
-        shape.value_clip,
         shape.value_weight,
         shape.entropy,
         H=(
@@ -286,7 +317,8 @@ def policy_derivative(
             padded(max(shape.reals, 1), 2),
             rows.numbers.shape[1],
             shape.uneven,
-            shape.value_clip > 0,
+            shape.value_clipped,
+            shape.normalized,
         ),
         ROWS=ROWS,
         AT_ONCE=min(AT_ONCE, padded(batch)),
