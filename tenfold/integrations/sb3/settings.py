@@ -78,12 +78,13 @@ def schedule(t: SB3Settings, key: str, minimum: Any = NotNegative) -> Any:
         return value
     if not callable(value):
         return convert(value, minimum, key)
+    function: Any = value
     last = -(-t.total // t.phase) * t.phase
     asked = last // t.phase if t.class_name in PPO_FAMILY else min(last, KNOTS)
     steps = [round(last * (k + 1) / asked) for k in range(asked)]
     try:
         with told_of(f"{key}(progress_remaining)"):
-            return callable_table(lambda left: float(value(left)), t.total, steps)
+            return callable_table(function, t.total, steps)
     except ConfigError as error:
         raise error.within(key) from None
 
