@@ -90,7 +90,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "`target_kl`",
         ),
         Argument(
-            "policy_kwargs: net_arch", "64,64", "agent.net.hidden", "the same layers for both"
+            "policy_kwargs: net_arch", "64,64", "agent.net.hidden", "`vf` is `net.value_hidden`"
         ),
         Argument("policy_kwargs: activation_fn", "tanh", "agent.net.activation"),
         Argument(
@@ -140,7 +140,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         ),
         Argument("action_noise", "none", "", "not here: the policy draws its actions"),
         Argument(
-            "policy_kwargs: net_arch", "256,256", "agent.net.hidden", "the same layers for both"
+            "policy_kwargs: net_arch", "256,256", "agent.net.hidden", "`qf` is `net.value_hidden`"
         ),
         Argument("policy_kwargs: activation_fn", "relu", "agent.net.activation"),
         Argument("use_sde", "false", "", "not here"),
@@ -160,7 +160,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument("target_policy_noise", "0.2", "agent.smoothing"),
         Argument("target_noise_clip", "0.5", "agent.smoothing_clip"),
         Argument(
-            "policy_kwargs: net_arch", "400,300", "agent.net.hidden", "the same layers for both"
+            "policy_kwargs: net_arch", "400,300", "agent.net.hidden", "`qf` is `net.value_hidden`"
         ),
         Argument("policy_kwargs: activation_fn", "relu", "agent.net.activation"),
     ),

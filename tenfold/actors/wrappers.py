@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.config.notation import show
-from tenfold.config.options import Drawn, Sign
+from tenfold.config.options import Sign
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.masks import refuse_unread
@@ -59,7 +59,7 @@ def reward_form(run: Run, envs: Any) -> RewardForm | None:
         )
     clip = run.clip_reward
     limit = SIGN if isinstance(clip, Sign) else clip
-    drawn = isinstance(run.normalize_reward, Drawn)
+    drawn = run.normalize_reward == "drawn"
     if drawn and limit == SIGN:
         raise ConfigError(
             "clip_reward",

@@ -18,13 +18,14 @@ import torch
 from tenfold.algorithms.agent import FlatAgent, Tensors
 from tenfold.algorithms.ppo_policy import PolicyInference, counterfactual_rows, old_outputs
 from tenfold.algorithms.ppo_settings import PPO
+from tenfold.algorithms.ppo_value import ValueStep
 from tenfold.config.schedules import value_at
 from tenfold.config.schema import Option
 from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import PolicyActions
 from tenfold.core.system import Clock
-from tenfold.engines.plain import BaseEngine, apply_gradient
+from tenfold.engines.plain import BaseEngine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import RolloutBuffer
 from tenfold.memory.staging import Staging
@@ -69,6 +70,7 @@ class PPOAgent(FlatAgent, PolicyInference):
         self.block = torch.zeros(4, self.online.flat.numel(), device=device)
         self.online.flatten(self.block[PPO_ONLINE], self.block[PPO_GRAD])
         self.exp_avg, self.exp_avg_sq = self.block[PPO_MEAN], self.block[PPO_SQUARE]
+        self.value_step = ValueStep(self.config, self.online)
         self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
         self.device, self.seed = self.online.flat.device, seed
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
@@ -183,14 +185,12 @@ class PPOAgent(FlatAgent, PolicyInference):
     # state
 
     def state(self) -> Tensors:
-        moments = {
-            "mean": self.exp_avg,
-            "square": self.exp_avg_sq,
-            "count": torch.from_numpy(self.count),
-        }
-        return self.policy_state() | moments
+        moments = {"mean": self.exp_avg, "square": self.exp_avg_sq}
+        count = {"count": torch.from_numpy(self.count)}
+        return self.policy_state() | moments | count | self.value_step.state()
 
     def load_state(self, state: Tensors) -> None:
+        self.value_step.load(state)
         self.load(self.state(), state)
 
 
@@ -261,6 +261,7 @@ class PlainPPO(BaseEngine):
             self.components.add_rollout()
         rows = self.agent.normalised(self.envs.obs)
         self.rollout.finish(self.values(rows, self.rollout.hidden))
+        self.agent.value_step.add(self.rollout.target)
         if self.agent.layout.graph:
             self.extra_rows = {"old_output": old_outputs(self.agent, self.rows["obs"])}
         elif self.agent.online.critic is not None:
@@ -270,6 +271,7 @@ class PlainPPO(BaseEngine):
         """Updates number first … last − 1 of the phase; False where target_kl ends the phase."""
         agent, count = self.agent, self.rollout.minibatches
         self.clips = agent.clips(step)
+        agent.value_step.begin(step)
         for number in range(first, last):
             part = number % count
             if part == 0:
@@ -289,8 +291,7 @@ class PlainPPO(BaseEngine):
         return bool(too_far or self.minibatch_kl > config.minibatch_kl_limit)
 
     def update_once(self, part: int, step: int) -> Any:
-        """One gradient step from one minibatch, which counts for nothing where target_kl forbids
-        it; returns its KL divergence."""
+        """One gradient step, unless target_kl forbids it; returns the minibatch's KL divergence."""
         lr = value_at(self.agent.config.lr, step)
         statistics, norm = self.descend(lr, self.minibatch(part))
         numbers = statistics.tolist()
@@ -299,14 +300,13 @@ class PlainPPO(BaseEngine):
         return numbers[KL]
 
     def descend(self, lr: float, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The gradient of the loss, and a step by it. Returns the loss's statistics, and the
-        gradient's norm; None where target_kl forbids the step."""
+        """Statistics of the loss, and the gradient's norm; None where target_kl forbids a step."""
         self.agent.online.flat_grad.zero_()
         loss, statistics = self.agent.loss(batch)
         if self.forbids(statistics):
             return statistics, None
         loss.backward()
-        return statistics, apply_gradient(self.agent, lr)
+        return statistics, self.agent.value_step.apply(self.agent, lr)
 
     def forbids(self, statistics: torch.Tensor) -> bool:
         """Whether a minibatch with these statistics ends the phase before its step."""

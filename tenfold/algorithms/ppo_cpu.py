@@ -89,6 +89,7 @@ def ppo_columns(agent: PPOAgent, rollout: RolloutBuffer, batch: int) -> dict[str
         "e_output": zeros(agent.actions.options + reals, num_envs),
         "e_rows": zeros(num_envs, features),
         **norm_arrays(agent),
+        **agent.value_step.columns(),
         **pack_params(
             agent,
             normalize_rollout=rollout.normalize,
@@ -225,6 +226,10 @@ class FusedPPO(PlainPPO):
 
 class CompiledPPO(Compiled, PlainPPO):
     """As the plain engine, but gradient and step are one compiled call."""
+
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        return super().why_not(agent, run) or agent.value_step.why_not
 
     def unchecked_agent(self) -> Any:
         return self.agent.unchecked()

@@ -127,6 +127,8 @@ class ResidentPPO(ResidentEngine, PlainPPO):
         if obstacle := why_not_layers(agent):
             return obstacle
         config, actions = agent.config, agent.actions
+        if obstacle := agent.value_step.why_not:
+            return obstacle
         if config.baseline == "counterfactual":
             return "the baseline is counterfactual"
         if agent.components:

@@ -108,7 +108,7 @@ class PolicyLockstep(Lockstep):
         agent = engine.agent
         settings = (agent.config, agent.layout, agent.actions, 0, str(agent.device))
         twin = PPOAgent(*settings, agent.components)
-        twin.keys, twin.norm = agent.keys, agent.norm
+        twin.keys, twin.norm, twin.value_step.norm = agent.keys, agent.norm, agent.value_step.norm
         super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
         self.number = 0  # of the phase's update that was last made
 

@@ -34,6 +34,10 @@ class RecordedMinibatches(CudaGraphCapture):
     network_input: Any
     phase_slots = 1  # on the host, that rows are sent from
 
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        return super().why_not(agent, run) or agent.value_step.why_not
+
     def __init__(self, agent: PPOAgent, rollout: Any, envs: Any) -> None:
         super().__init__(agent, rollout, envs)
         device = agent.device

@@ -53,6 +53,8 @@ class PPO(AgentConfig):
     """Adam's denominator offset"""
     weight_decay: NotNegative = 0.0
     """share of every parameter, times lr, that a step takes away besides (AdamW)"""
+    value_lr: Schedule | None = None
+    """learning rate of the value's network; none: lr"""
     horizon: Count = 2048
     """steps of every environment between two learning phases"""
     epochs: Count = 10
@@ -74,6 +76,8 @@ class PPO(AgentConfig):
     or that of the clipped value alone"""
     value_weight: NotNegative = 0.5
     """weight of the value's loss beside the policy's"""
+    normalize_value: bool = False
+    """the value's loss is divided by the running variance of its targets"""
     entropy: NotNegative = 0.0
     """weight of the policy's entropy in the loss"""
     clip_norm: Positive | None = 0.5

@@ -121,6 +121,7 @@ class TensorPhase:
         last_value = self.value_of(self.obs)
         assert last_value is not None
         self.rollout.finish(last_value)
+        self.agent.value_step.add(self.rollout.target)
 
 
 class TensorPPO(TensorPhase, PlainPPO):

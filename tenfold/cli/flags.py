@@ -102,7 +102,9 @@ class Parser(argparse.ArgumentParser):
 
     def understand(self, argv: Sequence[str]) -> argparse.Namespace:
         """`parse_args` with a suggestion for an unknown flag."""
-        arguments, unknown = self.parse_known_args(argv)
+        # a command of its own may have its words among the flags
+        parse = self.parse_known_args if self._subparsers else self.parse_known_intermixed_args
+        arguments, unknown = parse(argv)
         if unknown:
             known = [
                 flag for action in self.deepest(argv)._actions for flag in action.option_strings

@@ -124,7 +124,7 @@ class AgentConfig(Config):
 
     def check_run(self, run: "Run") -> None:
         """Rules that hold between these settings and those of the run; raises ConfigError."""
-        if str(run.normalize_reward) == "drawn" and not self.has_replay:
+        if run.normalize_reward == "drawn" and not self.has_replay:
             raise ConfigError(
                 "normalize_reward",
                 f"= drawn is for agents with a replay memory: {self.name} has none; use true.",

@@ -1,4 +1,4 @@
-"""Parts of agents' settings: rewards, replay memory.
+"""Parts of agents' settings: replay memory, actors with critics.
 
 No torch here, so that help and errors appear at once.
 """
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Sign(Option):
     """Rewards for learning are -1, 0 or 1."""
-
-
-@dataclass(frozen=True)
-class Drawn(Option):
-    """Rewards are normalised when a replay memory is drawn from."""
 
 
 # replay memory

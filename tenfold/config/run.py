@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from tenfold.config.agent_config import AgentConfig, AgentDefault, FieldSpec, field_specs
 from tenfold.config.notation import parse_call, show, with_arguments
-from tenfold.config.options import Drawn, Sign
+from tenfold.config.options import Sign
 from tenfold.config.schema import (
     Config,
     Count,
@@ -126,7 +126,7 @@ class Run(Config):
     normalize_obs: bool | None = None
     """observations are shifted and scaled by their running mean and deviation, which the checkpoint
     keeps, and evaluations and exports use; none: what agent.normalize_obs says"""
-    normalize_reward: bool | Drawn = False
+    normalize_reward: bool | Literal["drawn"] = False
     """rewards for learning are divided by the running deviation of the discounted return, and
     clipped to +-10; returns are reported as they are. drawn: a replay memory holds them as they
     are, and what it draws is divided by the deviation of then"""

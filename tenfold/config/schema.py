@@ -267,24 +267,21 @@ def convert_scalar(value: Any, hint: type, key: str) -> Any:
 
 def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     """`none`, a number, or one of several Options in call notation."""
-    if isinstance(value, str) and value.strip().lower() == "none":
-        value = None
+    value = None if isinstance(value, str) and value.strip().lower() == "none" else value
     if value is None and type(None) in choices:
         return None
     kinds = [c for c in choices if isinstance(c, type) and issubclass(c, Option)]
-    if isinstance(value, tuple(kinds)):
+    literals = [word for c in choices if get_origin(c) is Literal for word in get_args(c)]
+    if isinstance(value, tuple(kinds)) or value in literals:
         return value
     options = {c.__name__.lower(): c for c in kinds if not c.from_module}
     custom = next((c for c in kinds if c.from_module), None)
-    if custom and callable(value):
-        value = importable(value, key)
+    value = importable(value, key) if custom and callable(value) else value
     allowed = " or ".join(describe(c) for c in choices)
-    if any(get_origin(c) is Literal and value in get_args(c) for c in choices):
-        return value
     plain = [c for c in choices if c not in (type(None), *kinds) and get_origin(c) is not Literal]
-    if plain == [bool] and isinstance(value, bool | str) and str(value).lower() in BOOLEANS:
-        return convert(value, bool, key)
-    if value is not None and not kinds and [get_origin(c) or c for c in plain] == [tuple]:
+    is_list = isinstance(value, str) and [get_origin(c) for c in plain] == [tuple]
+    is_flag = plain == [bool] and (str(value).lower() in BOOLEANS or not (kinds or value is None))
+    if is_list or is_flag:
         return convert(value, plain[0], key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)
@@ -328,14 +325,13 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(a) for a in arguments)
     if origin is tuple:
         return "a list such as 64,64"
-    if hint is type(None):
-        return "none"
     if isinstance(hint, type) and issubclass(hint, Option):
         return hint.notation()
     names = {
         int: "a whole number such as 32, 300k or 1.5M",
         float: "a number such as 0.99 or 1e-3",
         bool: "true or false",
+        type(None): "none",
     }
     return names.get(hint, "text")
 

@@ -141,6 +141,8 @@ ALIASES = {
     "agent.net.hidden": "net_arch hidden_sizes hidden_layers hiddens fcnet_hiddens hid_layers "
     "policy_kwargs",
     "agent.net.activation": "activation_fn fcnet_activation hid_layers_activation",
+    "agent.net.init": "ortho_init init_fn",
+    "agent.net.shared_body": "share_features_extractor",
     # ppo
     "agent.net.memory": "lstm use_lstm lstm_hidden_size lstm_cell_size n_lstm_layers recurrent "
     "use_rnn rnn_type rnn_size rnn_hidden_size enable_critic_lstm",

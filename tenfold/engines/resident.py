@@ -237,7 +237,8 @@ class ResidentEngine:
 
 def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
     """Why a resident engine does not fit an agent with fully connected layers."""
-    hidden = agent.config.net.hidden
+    net = agent.config.net
+    layers = {net.hidden, net.of_value.hidden}
     if not runs_on_gpu(run.world):
         names = ", ".join(KINDS)
         return f"{run.world} does not run on the GPU ({names} and registered tasks do)"
@@ -247,10 +248,11 @@ def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
         return "rewards are normalised or clipped"
     if agent.layout.size > WIDEST:
         return f"it is for observations of up to {WIDEST} numbers"
-    if len(hidden) not in range(1, DEEPEST + 1) or max(hidden) > WIDEST or outputs > WIDEST:
+    fits = all(0 < len(hidden) <= DEEPEST and max(hidden) <= WIDEST for hidden in layers)
+    if not fits or outputs > WIDEST:
         return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
-    if agent.config.net.activation not in ("relu", "tanh"):
-        return f"the activation is {agent.config.net.activation}"
+    if net.activation not in ("relu", "tanh"):
+        return f"the activation is {net.activation}"
     if agent.config.weight_decay:
         return f"weights decay (agent.weight_decay = {agent.config.weight_decay:g})"
     if run.actors > 1 or run.where in ("processes", "ray"):

@@ -136,8 +136,21 @@ def test_long_rounds_and_single_ones_are_the_same_run(env: str) -> None:
     ("env", "agent"),
     [
         ("tenfold/CartPole-v1", {"normalize_obs": True}),
+        (
+            "tenfold/CartPole-v1",
+            {
+                "minibatches": None,
+                "minibatch_size": 9,
+                "normalize_advantage": "minibatch",
+                "clip": "linear(0.3, 0.1, 300, 48)",
+                "lr": "table(0:1e-2, 100:1e-3, 300:0)",
+                "target_kl": 1e-3,
+                "kl_stop": "minibatch",
+            },
+        ),
         ("CartPole-v1", {}),
         ("tenfold/Assign-v0", {}),
+        ("CartPole-v1", {"net": {"hidden": [8], "value_hidden": [], "activation": "gelu"}}),
     ],
 )
 def test_resume_is_as_if_never_stopped(env: str, agent: dict, engine: str) -> None:

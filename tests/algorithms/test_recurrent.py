@@ -102,6 +102,7 @@ class Leaving:
         """Nothing is open."""
 
 
+APART = {"hidden": [6], "value_hidden": [3], "memory": "lstm(5)", "after": [4], "init": "torch"}
 CASES = {
     "lstm": ("tenfold/CartPole-v1", {}),
     "gru": ("tenfold/CartPole-v1", {"memory": "gru(7)"}),
@@ -223,6 +224,7 @@ def run_to(p: Any, step: int) -> None:
         {"memory": "gru(4)", "normalize_obs": True},
         {"engine": "fused"},
         {"engine": "fused", "env": "CartPole-v1", "memory": "gru(4)", "minibatches": 5},
+        {"net": APART, "weight_decay": 1.0},
     ],
 )
 def test_resume_is_as_if_never_stopped(agent: dict) -> None:
@@ -400,7 +402,7 @@ def test_a_run_is_trained_loaded_and_judged(tmp_path: Path) -> None:
 def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> None:
     """By torch.export; whether the file's actions and states are the agent's is checked by the
     export itself, and once more here over an episode."""
-    net = ten.PolicyNet(hidden=(6,), memory=ten.LSTM(4))
+    net = ten.PolicyNet(hidden=(6,), memory=ten.LSTM(4), after=(5,), activation="silu")
     agent = ten.PPO(horizon=16, epochs=1, minibatches=2, net=net)
     ten.train(ten.Run(env="CartPole-v1", steps=64, agent=agent), out=tmp_path / "run", quiet=True)
     found = ten.export(tmp_path / "run", "torch", tmp_path / "policy.pt2", sample=sample)

@@ -1,4 +1,5 @@
-"""PPO's kernels compile for a GPU, which needs none: masked components, and real numbers."""
+"""PPO's kernels compile for a GPU, which needs none: masked components, real numbers, and every
+option of minibatches."""
 
 from pathlib import Path
 
@@ -21,9 +22,13 @@ INTEGERS = {
     ppo_resident_finish.values: ["first", "last"],
     ppo_resident_finish.finish: [],
     ppo_resident_learn.gradient: ["number"],
+    ppo_resident_learn.apply: ["number"],
 }
+OPTIONS = {"Push-v0": {"minibatch_size": 50, "normalize_advantage": "minibatch", "clip": "table(0:0.2, 9:0)",
+    "value_clip": "linear(1, 0, 9, 4)", "value_clip_kind": "clipped", "target_kl": 0.1, "kl_stop": "minibatch"}}
 for name in sys.argv[1:]:
-    agent = {"name": "ppo", "horizon": 8, "minibatches": 2, "net": {"hidden": [16], "activation": "tanh"}}
+    agent = {"name": "ppo", "horizon": 8, "net": {"hidden": [16], "activation": "tanh"}}
+    agent |= OPTIONS.get(name, {"minibatches": 2})
     run = Run.of({"env": f"forage:{name}", "num_envs": 16, "engine": "plain", "agent": agent})
     one = make_learner(run)
     seed = kernels.HostRun(one.agent, one.rollout, one.envs)

@@ -52,6 +52,7 @@ Q_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "masked": ("Taxi-v3", {"n_step": 2, "double": False}),
     "boltzmann": (CARTPOLE, {"explore": "boltzmann"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}, "frames": 2}),
+    "decay": (CARTPOLE, {"weight_decay": 30.0, "net": {"hidden": [9], "activation": "gelu"}}),
     "team": (TEAM, {"distribution": IMPLICIT, "explore": "noisy", "clip_norm": 1.0}),
     "team small": (TEAM, {"dueling": True}),
     "team prioritised": (TEAM, {"replay": "prioritized", "frames": 2, "n_step": 3}),
@@ -76,6 +77,14 @@ ACTOR_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sac, images": (IMAGES, {"name": "sac", "net": {"encoder": "small", "hidden": [12]}}),
     "td3": (PENDULUM, {"name": "td3"}),
     "td3, several": (PENDULUM, {"name": "td3", "updates": 5, "policy_delay": 3}),
+    "sac, critics apart": (
+        PENDULUM,
+        {
+            "name": "sac",
+            "weight_decay": 30.0,
+            "net": {"hidden": [9], "value_hidden": [6, 5], "activation": "silu"},
+        },
+    ),
     "ddpg": (
         PENDULUM,
         {"name": "td3", "critics": 1, "policy_delay": 1, "smoothing": 0, "replay": "prioritized"},
@@ -103,7 +112,30 @@ POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "counterfactual": ("tenfold/Assign-v0", {"baseline": "counterfactual"}),
     "absent": ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}}),
+    "shared body": (
+        IMAGES,
+        {"net": {"encoder": "small", "hidden": [12, 7], "shared_body": True}, "weight_decay": 30.0},
+    ),
+    "value apart": (
+        CARTPOLE,
+        {"net": {"hidden": [9], "value_hidden": [], "init": "torch"}, "weight_decay": 30.0},
+    ),
     "target_kl": (CARTPOLE, {"target_kl": 1e-3, "lr": 1e-2}),
+    "slices": (
+        CARTPOLE,
+        {
+            "minibatches": None,
+            "minibatch_size": 7,
+            "normalize_advantage": "minibatch",
+            "clip": "table(0:0.3, 30:0.1)",
+            "value_clip": "linear(0.2, 0.01, 30, 10)",
+            "value_clip_kind": "clipped",
+        },
+    ),
+    "target_kl, minibatch": (
+        "tenfold/Pendulum-v1",
+        {"minibatches": 5, "target_kl": 1e-3, "kl_stop": "minibatch", "lr": 1e-2},
+    ),
 }
 
 
@@ -127,6 +159,10 @@ REMEMBERING = {
         remembering("lstm(4)", on_empty="absent", minibatches=1),
     ),
     "lstm, images": (IMAGES, remembering("lstm(4)", net={"encoder": "small"}, epochs=1)),
+    "layers behind": (
+        CARTPOLE + SHORT,
+        remembering("lstm(5)", minibatches=2, net={"value_hidden": [4], "after": [6]}),
+    ),
     "gru, target_kl": (CARTPOLE, remembering("gru(5)", target_kl=1e-7, lr=1e-2)),
 }
 POLICY_CASES |= REMEMBERING
@@ -196,7 +232,7 @@ def copy_state(plain: Any, fast: Any) -> None:
 
 OFTEN = (
     *("defaults", "dueling", "prioritised", "implicit", "noisy", "masked", "images"),
-    *("team prioritised", "sac", "sac, several", "td3"),
+    *("team prioritised", "sac", "sac, several", "sac, critics apart", "decay", "td3"),
 )
 
 
@@ -368,7 +404,11 @@ def test_eight_learning_phases_are_the_plain_engines(case: str, device: str) -> 
         "masked",
         rarely("absent"),
         rarely("images"),
+        rarely("shared body"),
+        rarely("value apart"),
         "target_kl",
+        "slices",
+        "target_kl, minibatch",
         "lstm",
         rarely("gru, real"),
         rarely("gru, masked"),
@@ -434,6 +474,23 @@ def test_a_phase_in_few_graphs_is_that_of_one_minibatch_after_another(device: st
     assert torch.equal(whole.agent.block, singly.agent.block)
     names = {("learn", 1), ("learn", 4), ("learn", 8), ("act", 1), ("value", 1)}
     assert {key[:2] for key in whole.engine.graphs} == names
+
+
+def test_a_phase_that_stops_within_a_graph_makes_the_steps_before(device: str) -> None:
+    agent = {"name": "ppo", "minibatches": 13, "lr": 3e-3}
+    agent |= {"target_kl": 1e-4, "kl_stop": "minibatch"}
+    whole, singly = (make_learner(a_run(CARTPOLE, agent, "cudagraph", device)) for _ in range(2))
+    for place in (whole, singly):
+        place.learn = lambda: None  # type: ignore[method-assign]
+        while place.rollout.left:
+            place.round()
+        place.engine.finish()
+    assert not whole.engine.learn(0, whole.engine.per_phase, 100)
+    made = next(n for n in range(13) if not singly.engine.learn(n, n + 1, 100))
+    assert made % 8 not in (0, 7)  # graphs are of eight minibatches, four and one
+    assert whole.agent.updates == made == singly.agent.updates
+    assert torch.equal(whole.agent.block, singly.agent.block)
+    assert torch.equal(whole.engine.sums, singly.engine.sums)
 
 
 def last(path: Path) -> dict[str, np.ndarray]:

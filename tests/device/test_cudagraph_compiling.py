@@ -18,7 +18,7 @@ from tenfold.ops.device.td import td_kernel
 
 KINDS = {"action": "*i64", "places": "*i64", "index": "*i64", "chosen": "*i64", "offsets": "*i64", "mask": "*u8",
          "size": "i32", "stride": "i32", "batch": "i32", "rows": "i32", "width": "i32", "members": "i32", "sums": "*fp64",
-         "effective": "fp32", "limit": "fp32", "eps": "fp32", "clip": "fp32", "value_clip": "fp32",
+         "effective": "fp32", "limit": "fp32", "eps": "fp32",
          "value_weight": "fp32", "entropy_weight": "fp32"}
 
 def compiled(kernel, **constants):
@@ -29,8 +29,12 @@ def compiled(kernel, **constants):
 
 for shape in ((2, 1, 1, 2, 1, 1, False, True), (4, 5, 6, 4, 8, 8, True, False)):
     compiled(td_kernel, S=shape, V=(2, 1, 1), N=(2, 1, 1), C=(2, 1, 1))
-for heads in ((10, 10, 8, True, 3, 0, 2, 5, True, True), (5, 3, 4, False, 1, 2, 2, 7, False, False)):
-    compiled(policy_kernel, H=heads, ROWS=16, AT_ONCE=64)
+for *heads, clips, scales in (
+    (10, 10, 8, True, 3, 0, 2, 5, True, 1, False),
+    (5, 3, 4, False, 1, 2, 2, 7, False, 0, True),
+    (5, 3, 4, False, 1, 2, 2, 7, True, 2, True),
+):
+    compiled(policy_kernel, H=(*heads, clips, scales), ROWS=16, AT_ONCE=64)
 compiled(sum_kernel, PARTS=3, BLOCK=512)
 compiled(step_kernel, CLIPS=True, MOVES=True, BLOCKS=16, BLOCK=512)
 compiled(metrics_kernel, COLUMNS=3, PAD=4)

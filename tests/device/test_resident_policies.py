@@ -37,6 +37,23 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "target_kl": 1e-4,
         "epochs": 3,
     },
+    "slices, each normalised, clip ranges that fall": {
+        "minibatches": None,
+        "minibatch_size": 7,
+        "normalize_advantage": "minibatch",
+        "clip": "table(0:0.3, 20:0.2, 30:0.1)",
+        "value_clip": "linear(0.2, 0.01, 30, 10)",
+        "value_clip_kind": "clipped",
+        "lr": "table(0:1e-2, 60:1e-3)",
+    },
+    "an end before a step, one row that remains": {
+        "minibatches": None,
+        "minibatch_size": 23,
+        "normalize_advantage": "minibatch",
+        "target_kl": 1e-3,
+        "kl_stop": "minibatch",
+        "epochs": 4,
+    },
     "a torque": {"env": "tenfold/Pendulum-v1", "entropy": 0.01, "std": 0.5},
     "a squashed torque": {"env": "tenfold/Pendulum-v1", "squash": True, "net": {"hidden": [8]}},
     "masked components": {"env": "forage:Forage-v0", "entropy": 0.02},
@@ -99,6 +116,7 @@ def compared(options: dict[str, Any], rounds: int, device: str) -> Any:
     plain, fast = learner(options), learner(options)
     episodes = [episode for _ in range(rounds) for episode in plain.round()]
     group = resident([fast], device)
+    group.arrays.going.fill_(1)  # as a phase leaves it that did not end early
     group.advance(rounds // 3)
     noted = group.finished()[0]
     group.fetch()  # in the middle of a rollout: what has values then keeps them

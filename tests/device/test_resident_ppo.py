@@ -66,7 +66,8 @@ def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_st
 
 
 def test_seeds_side_by_side_are_what_each_is_alone(anywhere: None, tmp_path: Path) -> None:
-    run = a_run(engine="resident", checkpoint_every=0, steps=12)
+    apart = {"net": {"hidden": [16], "value_hidden": [9, 5]}}
+    run = a_run(apart, engine="resident", checkpoint_every=0, steps=12)
     train_seeds(run, [3, 8], tmp_path / "seeds", quiet=True)
     for seed in (3, 8):
         train(replace(run, seed=seed), tmp_path / f"alone-{seed}", quiet=True)

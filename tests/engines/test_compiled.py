@@ -103,11 +103,12 @@ def test_an_update_with_critics_equals_the_plain_engines(
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     agent = {"name": name, "batch_size": 8, "capacity": 500, "learning_starts": 50, "tau": 0.1}
     agent |= {"replay": "prioritized", "n_step": 2, "lr": "linear(1e-3, 1e-4, 300)"}
+    agent |= {"weight_decay": 9.0}
     run = {
         "env": env,
         "engine": "compiled",
         "verify": 1,
-        "agent": agent | {"net": {"hidden": [16]}},
+        "agent": agent | {"net": {"hidden": [16], "value_hidden": [8], "activation": "gelu"}},
     }
     place = make_learner(Run.of(run))
     assert isinstance(place.engine, CompiledOffPolicy)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tenfold.config.schedules import Linear, Table, value_at
 from torch import nn, optim
 
+from tenfold.config.schedules import Linear, Table, value_at
 from tenfold.core.errors import ConfigError
 from tenfold.integrations.sb3.settings import settings_of
 from tenfold.integrations.sb3.signatures import CONSTRUCTORS, PPO_FAMILY, learn_arguments, signature

@@ -48,8 +48,8 @@ def recorded(owner: Any, name: str, keep: list[Any]) -> Iterator[None]:
 
 def played(kind: Any, env: str, steps: int = 300, **more: Any) -> Any:
     """A model with a filled buffer and no update; its target differs from what is learned."""
-    options = FILLED | more
-    width = {"net_arch": WIDTHS} | options.pop("policy_kwargs", {})
+    options: dict[str, Any] = FILLED | more
+    width: dict[str, Any] = {"net_arch": WIDTHS} | options.pop("policy_kwargs", {})
     torch.manual_seed(0)
     model = kind("MlpPolicy", env, policy_kwargs=width, **options).learn(steps)
     with torch.no_grad():
@@ -178,7 +178,8 @@ def test_deterministic_policies_make_the_same_updates(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their loss of the critics is twice ours, which Adam's offset alone can tell."""
-    ours, more = CONTINUOUS | {"name": "td3", "lr": 1e-3}, {}
+    ours: dict[str, Any] = CONTINUOUS | {"name": "td3", "lr": 1e-3}
+    more: dict[str, Any] = {}
     if name == "ddpg":
         ours |= {"critics": 1, "policy_delay": 1, "smoothing": 0}
     if name == "td3, one critic":

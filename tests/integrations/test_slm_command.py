@@ -27,7 +27,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_session_is_trained_measured_and_resumed(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", file, "mine", "dev", *QUICK]) == 0
+    assert main(["run", file, "mine", *QUICK, "dev"]) == 0
     text = capsys.readouterr()
     assert f"mine of {file}: dqn on CartPole-v1, 240 frames" in text.err
     assert "differs from SLM-Lab: agent.net.update_frequency = 50" in text.err

@@ -1,6 +1,7 @@
 """SLM-Lab's specs as settings of runs: what each key means here, and which are refused."""
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,40 @@ from slm_specs import DQN, PPO, SAC, decay, with_keys, written
 from tenfold.algorithms.dqn_settings import Epsilon
 from tenfold.algorithms.sac_td3_settings import Auto
 from tenfold.config.notation import dotted
-from tenfold.config.options import Linear, Uniform
+from tenfold.config.options import Uniform
+from tenfold.config.schedules import Linear
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.integrations.slm_lab import Translation, read_spec, translate
+from tenfold.integrations.slm_lab import Spec, Translation, read_spec, translate
 from tenfold.integrations.slm_lab.spaces import search_spaces
 
 NATURE = [[32, 8, 4, 0, 1], [64, 4, 2, 0, 1], [64, 3, 1, 0, 1]]
 IMAGES = {
     "agent.net.type": "ConvNet",
+    "agent.net.hid_layers": None,
     "agent.net.conv_hid_layers": NATURE,
     "agent.net.fc_hid_layers": [512],
     "agent.net.hid_layers_activation": "relu",
     "env.name": "ALE/SpaceInvaders-v5",
     "env.life_loss_info": True,
+}
+
+
+TWO_OPTIMISERS = {
+    "agent.net.use_same_optim": False,
+    "agent.net.actor_optim_spec": {"name": "Adam", "lr": 0.001},
+    "agent.net.critic_optim_spec": {"name": "Adam", "lr": 0.004},
+}
+SHARED = {
+    "agent.net.shared": True,
+    "agent.net.arc": None,
+    "env.max_t": None,
+    "env.normalize_obs": False,
+}
+TWO_ARCS = {
+    "agent.net.critic_arc": {
+        "modules": {"body": {"Sequential": [{"Linear": 30}, {"Tanh": None}]}},
+        "graph": {"input": "x", "modules": {"body": ["x"]}, "output": "body"},
+    }
 }
 
 
@@ -182,6 +204,11 @@ def test_ppo(translated: Any) -> None:
         ({"agent.algorithm.entropy_coef_spec": None}, "entropy", 0.0),
         ({"agent.algorithm.val_loss_coef": None}, "value_weight", 2.0),
         ({"env.reward_scale": 0.5}, "reward_scale", 0.5),
+        ({"agent.algorithm.normalize_v_targets": True}, "normalize_value", True),
+        (TWO_OPTIMISERS, "lr", "linear(0.001, 0, 9000)"),
+        (TWO_OPTIMISERS, "value_lr", "linear(0.004, 0, 9000)"),
+        (TWO_ARCS, "net.value_hidden", [30]),
+        (IMAGES | SHARED, "net.shared_body", True),
     ],
 )
 def test_keys_of_ppo(translated: Any, changes: dict[str, Any], path: str, value: Any) -> None:
@@ -240,6 +267,7 @@ def test_sessions_and_trials(translated: Any) -> None:
         (DQN, {"meta.distributed": "shared"}, "meta.distributed = shared: sessions are trained"),
         (DQN, {"meta.num_gpus": 2}, "meta.num_gpus = 2: is of the machine"),
         (PPO, {}, "agent.net.clip_grad_val = 0.7: one norm over policy and value"),
+        (PPO, {"agent.algorithm.normalize_v_targets": True}, "taken up once a rollout"),
         (PPO, {"agent.net.actor_init_std": 0.5}, "the last layer begins with 0.01"),
         (SAC, {"agent.net.clip_grad_val": 1.0}, "gradients of sac are not cut"),
         (SAC, {"agent.net.loss_spec": {"name": "SmoothL1Loss"}}, "errors of the critics are squared"),
@@ -275,10 +303,14 @@ def test_differences_are_named(
         (DQN, {"other": 1}, r"other = 1 is not a key"),
         (DQN, IMAGES | {"agent.net.conv_hid_layers": NATURE[:2]}, r"agent\.net\.conv_hid_layers"),
         (PPO, {"agent.net.shared": True}, r"agent\.net\.shared = true"),
+        (
+            PPO,
+            TWO_OPTIMISERS | {"agent.net.critic_optim_spec": {"name": "AdamW", "lr": 1}},
+            r"agent\.net\.critic_optim_spec = .* in more than lr",
+        ),
         (PPO, {"agent.algorithm.entropy_coef_spec": decay(1, 0, 9)}, r"entropy_coef_spec"),
         (PPO, {"agent.algorithm.normalize_advantages": "percentile"}, r"normalize_advantages = perc"),
         (PPO, {"agent.algorithm.symlog": True}, r"agent\.algorithm\.symlog = true"),
-        (PPO, {"agent.algorithm.clip_vloss": True}, r"agent\.algorithm\.clip_vloss = true"),
         (PPO, {"env.name": "playground/CartpoleBalance"}, r"env\.name = playground/CartpoleBalance"),
         (SAC, {"agent.net.update_type": "replace"}, r"agent\.net\.update_type = replace"),
     ],
@@ -309,6 +341,23 @@ def test_other_arcs_are_refused(translated: Any, layers: list[Any], sentence: st
     fork = {"agent.net.arc.graph": {"input": "x", "modules": {"body": ["y"]}, "output": "body"}}
     with pytest.raises(ConfigError, match=r"not one Sequential from x to the output"):
         translated(PPO, **fork)
+
+
+def leaves(group: dict[str, Any], prefix: str = "") -> list[str]:
+    names = []
+    for name, value in group.items():
+        names += leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
+        names += [prefix + name] if isinstance(value, dict) else []
+    return names
+
+
+@pytest.mark.parametrize("spec", [DQN, PPO, SAC], ids=["dqn", "ppo", "sac"])
+def test_no_value_of_a_key_raises_anything_else(spec: dict[str, Any]) -> None:
+    for path in leaves(spec):
+        for value in ("x", -1, 0.5, True, None, [], [[1]], {}, {"name": "x"}):
+            changed = Spec("mine", Path("x.json"), with_keys(spec, {path: value}))
+            with suppress(UserError):
+                assert translate(changed).settings["agent"]["name"]
 
 
 # searches

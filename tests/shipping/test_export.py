@@ -85,6 +85,11 @@ CASES = [
     pytest.param("Pendulum-v1", SAC | {"name": "td3"}, id="td3", marks=SLOW),
     pytest.param("shipping/Mixed-v0", PPO | {"normalize_obs": True}, id="mixed, masked"),
     pytest.param("tenfold/Catch-v0", PPO, id="image policy", marks=SLOW),
+    pytest.param("tenfold/Catch-v0", PPO | {"net": {"hidden": [8, 5], "shared_body": True, "activation": "gelu"}}, id="shared body"),
+    *(
+        pytest.param("CartPole-v1", PPO | {"net": {"hidden": [8], "value_hidden": [], "activation": name}}, id=name, marks=SLOW)
+        for name in ("silu", "selu", "leaky_relu")
+    ),
     pytest.param("shipping/Web-v0", WEB | {"squash": True, "net": {"hidden": [8], "attention": 2}}, id="graph"),
     pytest.param("shipping/Web-v0", WEB, id="deeper graph", marks=SLOW),
 ]  # fmt: skip

@@ -32,6 +32,8 @@ def why_not_wide(agent: Any, batch: int) -> str:
     hidden = settings.net.hidden
     if settings.net.encoder != "mlp" or settings.net.activation != "relu":
         return "the network is not of fully connected layers with relu"
+    if settings.net.of_value.hidden != hidden:
+        return "critics have other layers than the policy"
     if len(hidden) != 2 or hidden[0] != hidden[1] or hidden[0] % UNITS or hidden[0] > WIDEST:
         return f"there are no two hidden layers alike, of {UNITS} to {WIDEST} units"
     if not actions.reals or actions.reals > MOST_ACTIONS:

@@ -119,6 +119,9 @@ def finish(table, last_value):
     rollout = a.r_reward, a.r_discount, a.r_value, a.r_next_value, a.r_boundary, a.r_weight
     results = a.r_advantage, a.r_target
     finish_rollout(*rollout, last_value, a.lam, a.normalize_rollout, *results)
+    if a.value_norm.shape[1]:
+        norm_update(a.value_count, a.value_norm[0], a.value_norm[1], a.r_target.reshape(-1, 1))
+        norm_scale(a.value_count, a.value_norm[1], EPSILON, a.value_norm[2])
     a.r_count[0] = 0
     a.counter[DUE], a.counter[FIRST] = 1, 0
     a.counter[LAST] = a.epochs * (a.r_bounds.size - 1)

@@ -17,4 +17,11 @@ EXAMPLES_OF_NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("tenfold/CartPole-v1", {"net": BEHIND | {"activation": "silu", "init": "torch"}}),
     ("tenfold/Pendulum-v1", DECAY | {"net": IN_FRONT | {"activation": "selu"}}),
+    # a value that learns at a rate and a scale of its own
+    ("tenfold/CartPole-v1", DECAY | {"value_lr": 0.02, "normalize_value": True}),
+    (
+        "tenfold/Pendulum-v1",
+        {"value_lr": "linear(0.02, 0, 200)", "net": {"hidden": [5], "memory": "gru(4)"}},
+    ),
+    ("tenfold/Assign-v0", {"normalize_value": True, "clip_norm": None, "adam_eps": 0.1}),
 )

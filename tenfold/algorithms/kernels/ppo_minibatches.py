@@ -146,14 +146,31 @@ def make_step(table):
     """A step of Adam by the gradient, which is shortened in place where it is too long. Returns its
     length."""
     a = open_table(table)
-    grad = a.block[PPO_GRAD]
+    grad, start = a.block[PPO_GRAD], a.value_start[0]
+    if a.value_norm.shape[1]:
+        scale = np.float32(a.value_norm[2, 0] ** 2)
+        for j in range(start, grad.size):
+            grad[j] *= scale
     norm = clip_by_team(a.team, grad, a.clip_norm)
     a.updates_made[0] += 1
     lr = schedule_at(a.lr, FIRST_NUMBER, a.counter[STEP])
-    moments, optimiser = (a.block[PPO_MEAN], a.block[PPO_SQUARE]), (lr, a.adam_eps)
-    step = (a.updates_made[0], *optimiser, a.weight_decay)
-    adam_by_team(a.team, grad[:0], a.block[PPO_ONLINE], grad, *moments, *step)
+    if a.value_start[1]:
+        step_of_adam(table, 0, start, lr)
+        lr = schedule_at(a.value_lr, FIRST_NUMBER, a.counter[STEP])
+        step_of_adam(table, start, grad.size, lr)
+    else:
+        step_of_adam(table, 0, grad.size, lr)
     return norm
+
+
+@kernel
+def step_of_adam(table, first, last, lr):
+    """A step of the parameters first … last − 1."""
+    a = open_table(table)
+    online, grad = a.block[PPO_ONLINE][first:last], a.block[PPO_GRAD][first:last]
+    mean, square = a.block[PPO_MEAN][first:last], a.block[PPO_SQUARE][first:last]
+    options = (a.updates_made[0], lr, a.adam_eps, a.weight_decay)
+    adam_by_team(a.team, grad[:0], online, grad, mean, square, *options)
 
 
 @kernel(inline="always")

@@ -39,7 +39,7 @@ def agent_settings(agent: Keys, num_envs: int, options: int | None) -> Settings:
     known."""
     keys = agent.group("algorithm")
     agent.take("name")
-    theirs = keys.require("name")
+    theirs = keys.word("name")
     if theirs not in NAMES:
         instead = INSTEAD.get(theirs, "PPO, DQN or SoftActorCritic")
         keys.refuse("name", f"is not in tenfold: the nearest is {instead}")
@@ -155,9 +155,7 @@ def target(net: Keys, num_envs: int, vanilla: bool) -> str:
     if vanilla:
         return "hard(1)"
     if kind == "polyak":
-        if coefficient is None:
-            net.require("polyak_coef")
-        return f"polyak({show(float(coefficient))})"
+        return f"polyak({show(float(coefficient or net.number('polyak_coef')))})"
     if kind != "replace":
         net.refuse("update_type", "is not in tenfold: use replace or polyak")
     net.note("update_frequency", "the target network is renewed before that step's updates")
@@ -218,8 +216,6 @@ def ppo(keys: Keys, memory: Keys, net: Keys, num_envs: int, options: int | None)
         loss.note("name", "errors of the value are squared")
     clip, weight = decay(keys, "clip_eps_spec"), keys.number("val_loss_coef", 1.0)
     clips_value = keys.flag("clip_vloss")
-    if clips_value and isinstance(clip, str):
-        keys.refuse("clip_vloss", "with a clip_eps_spec that decays is not in tenfold")
     settings = {
         **rollout(keys, num_envs),
         "gamma": keys.number("gamma"),
@@ -233,6 +229,7 @@ def ppo(keys: Keys, memory: Keys, net: Keys, num_envs: int, options: int | None)
         "clip_norm": clip_norm(net, separate=not net.values.get("shared")),
     }
     if keys.flag("normalize_v_targets"):
+        keys.note("normalize_v_targets", "their variance is taken up once a rollout")
         settings["normalize_value"] = True
     if (log_std := net.number("log_std_init", None)) is not None:
         settings["std"] = math.exp(log_std)

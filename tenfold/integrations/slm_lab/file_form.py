@@ -195,7 +195,13 @@ def begin(spec: Spec, mode: str, arguments: argparse.Namespace) -> int:
     spaces = search_spaces(spec) if mode == "search" else {}
     from tenfold.integrations.slm_lab.strength import random_return
 
-    source = {"form": FORM.name, "spec": spec.name, "file": str(spec.path), "mode": mode}
+    source: dict[str, Any] = {
+        "form": FORM.name,
+        "spec": spec.name,
+        "file": str(spec.path),
+        "mode": mode,
+    }
+    say("playing 100 episodes at random, which strengths are measured from …", arguments.quiet)
     source["random_return"] = random_return(run.world, run.episode_limit)
     sessions = tuple(range(run.seed, run.seed + translation.sessions))
     jobs = number_of_jobs(arguments.jobs)

@@ -2,7 +2,7 @@
 refused by its name."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from tenfold.config.notation import parse_number, show
 from tenfold.core.errors import ConfigError
@@ -56,6 +56,12 @@ class Keys:
             raise ConfigError(self.key(name), f"= {show(value)} is not a whole number.")
         return int(value)
 
+    def word(self, name: str, default: Any = MISSING) -> str:
+        value = self.require(name) if default is MISSING else self.take(name, default)
+        if not isinstance(value, str):
+            self.refuse(name, "is not text")
+        return value
+
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.take(name, default)
         if not isinstance(value, bool):
@@ -75,8 +81,8 @@ class Keys:
         value = self.require(name) if default is MISSING else self.take(name, default)
         return Keys(value, self.key(name), self.notes)
 
-    def refuse(self, name: str, why: str) -> None:
-        """Refuses the value of a key; a lone sentence says what to do."""
+    def refuse(self, name: str, why: str) -> NoReturn:
+        """Refuses the value of a key."""
         raise ConfigError(self.key(name), f"= {short(self.values.get(name))} {why}.")
 
     def refuse_set(self, names: Iterable[str], why: str) -> None:

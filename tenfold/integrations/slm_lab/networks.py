@@ -52,9 +52,8 @@ def body_of(keys: Keys, kind: str) -> Body:
     if kind == MLP:
         return Body("mlp", widths(keys, "hid_layers"), activation)
     layers = keys.require("conv_hid_layers")
-    shapes = tuple(tuple(layer[:3]) if isinstance(layer, list) else layer for layer in layers)
-    padded = any(layer[3:4] not in ([], [0]) or layer[4:5] not in ([], [1]) for layer in layers)
-    if shapes != NATURE or padded:
+    whole = [[*layer, 0, 1] for layer in NATURE]  # with padding and dilation
+    if layers not in (whole, [[*layer] for layer in NATURE]):
         keys.refuse("conv_hid_layers", f"is not in tenfold, which has {show(NATURE)} alone")
     return Body("nature", widths(keys, "fc_hid_layers"), activation)
 
@@ -62,7 +61,7 @@ def body_of(keys: Keys, kind: str) -> Body:
 def widths(keys: Keys, name: str) -> tuple[int, ...]:
     value = keys.require(name)
     value = value if isinstance(value, list) else [value]
-    if not all(isinstance(width, int) and not isinstance(width, bool) for width in value):
+    if not all(type(width) is int for width in value):
         keys.refuse(name, "is not a list of layers' widths")
     return tuple(value)
 
@@ -75,14 +74,15 @@ def sequence_of(keys: Keys, name: str) -> Sequence[Any]:
     arc = keys.require(name)
     modules = arc.get("modules") if isinstance(arc, Mapping) else None
     graph = arc.get("graph") if isinstance(arc, Mapping) else None
+    layers = None
     if isinstance(modules, Mapping) and len(modules) == 1:
-        ((module, layers),) = modules.items()
+        ((module, body),) = modules.items()
         whole = {"input": "x", "modules": {module: ["x"]}, "output": module}
-        plain = isinstance(layers, Mapping) and [*layers] == ["Sequential"]
-        if plain and graph in (None, whole, whole | {"modules": {module: "x"}}):
-            return layers["Sequential"]
-    keys.refuse(name, "is not one Sequential from x to the output, which tenfold reads alone")
-    raise AssertionError  # refuse does not return
+        if graph in (None, whole, whole | {"modules": {module: "x"}}):
+            layers = body.get("Sequential") if isinstance(body, Mapping) else None
+    if not isinstance(layers, list):
+        keys.refuse(name, "is not one Sequential from x to the output, which tenfold reads alone")
+    return layers
 
 
 def body_of_arc(keys: Keys, name: str) -> Body:
@@ -92,15 +92,14 @@ def body_of_arc(keys: Keys, name: str) -> Body:
     linear: list[int] = []
     activations: list[str] = []
     for layer in sequence_of(keys, name):
-        ((kind, values),) = layer.items() if isinstance(layer, Mapping) else ((str(layer), None),)
-        kind = str(kind).removeprefix("Lazy")
+        kind, values = kind_and_values(keys, name, layer)
         if kind == "Linear":
-            linear.append(values if isinstance(values, int) else values["out_features"])
+            linear.append(values.whole("out_features"))
         elif kind == "Conv2d":
             convolutions.append(convolution(keys, name, values))
         elif kind.lower() in ACTIVATIONS:
-            if values and values != {"negative_slope": 0.01}:
-                keys.refuse(name, f"has {kind} with {short(values)}, which is not in tenfold")
+            if values.values not in ({}, {"negative_slope": 0.01}):
+                keys.refuse(name, f"has {kind} with {short(values.values)}, which is not here")
             activations.append(ACTIVATIONS[kind.lower()])
         elif kind != "Flatten":
             keys.refuse(name, f"has {kind}, which is not in tenfold: leave it out")
@@ -112,17 +111,29 @@ def body_of_arc(keys: Keys, name: str) -> Body:
     return Body("nature" if convolutions else "mlp", tuple(linear), activation)
 
 
-def convolution(keys: Keys, name: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
+def kind_and_values(keys: Keys, name: str, layer: Any) -> tuple[str, Keys]:
+    """A layer's class without Lazy, and its arguments."""
+    if isinstance(layer, Mapping) and len(layer) == 1:
+        ((kind, values),) = layer.items()
+    else:
+        kind, values = layer, None
+    kind = str(kind).removeprefix("Lazy")
+    if isinstance(values, int):
+        values = {"out_features": values}
+    return kind, Keys({} if values is None else values, f"{keys.key(name)}.{kind}")
+
+
+def convolution(keys: Keys, name: str, values: Keys) -> tuple[Any, ...]:
     """Channels, kernel and stride of a layer without padding."""
     plain = {"out_channels", "kernel_size", "stride", "padding"}
-    if set(values) - plain or values.get("padding", 0) != 0:
-        keys.refuse(name, f"has a convolution with {short(values)}, which is not in tenfold")
-    return values["out_channels"], values["kernel_size"], values.get("stride", 1)
+    if set(values.values) - plain or values.number("padding", 0) != 0:
+        keys.refuse(name, f"has a convolution with {short(values.values)}, which is not here")
+    return values.whole("out_channels"), values.whole("kernel_size"), values.whole("stride", 1)
 
 
 def bodies(keys: Keys, algorithm: str) -> tuple[Body, Body, bool]:
     """The layers of the policy (or of Q), those of the value, and whether Q is dueling."""
-    kind = keys.require("type")
+    kind = keys.word("type")
     dueling = kind in DUELING
     kind = DUELING.get(kind, kind)
     if kind == ARC:
@@ -135,7 +146,6 @@ def bodies(keys: Keys, algorithm: str) -> tuple[Body, Body, bool]:
         policy = value = body_of(keys, kind)
     else:
         keys.refuse("type", f"is not in tenfold, which has {MLP}, {CONV} and {ARC}")
-        raise AssertionError
     if (policy.encoder, policy.activation) != (value.encoder, value.activation):
         keys.refuse("critic_arc", "differs from actor_arc in more than the layers' widths")
     if dueling and algorithm != "dqn":

@@ -52,7 +52,7 @@ def substituted(text: str, variables: Mapping[str, str], path: Path) -> str:
             f"-s {unused[0]}={variables[unused[0]]}: {path} has no variable ${{{unused[0]}}}"
             f"{nearest(unused[0], names)}; {has}."
         )
-    return VARIABLE.sub(lambda found: variables.get(found[1], found[0]), text)
+    return VARIABLE.sub(lambda match: variables.get(match[1], match[0]), text)
 
 
 def parsed_text(text: str, path: Path) -> Any:

@@ -44,8 +44,7 @@ def translate(spec: Spec, change: Mapping[str, Any] | None = None) -> Translatio
     meta = session_settings(keys.group("meta"))
     settings |= meta.pop("settings")
     agent = keys.group("agent")
-    theirs = agent.values.get("algorithm")
-    name = NAMES.get(theirs.get("name", ""), "") if isinstance(theirs, dict) else ""
+    name = NAMES.get(str(Keys(agent.values.get("algorithm", {})).take("name")), "")
     options = discrete_options(env) if name == "sac" else None
     settings["device"] = device(Keys(agent.values.get("net", {})))
     agent.values["net"] = without_device(agent.values.get("net"))
