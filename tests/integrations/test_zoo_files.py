@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tenfold.config.schedules import Linear
 
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.config.files import modules_in, named
 from tenfold.config.notation import load_yaml
 from tenfold.config.run import Run
+from tenfold.config.schedules import Linear
 from tenfold.core.errors import ConfigError
 from tenfold.envs.making import make_env, spec_of
 from tenfold.integrations.sb3.literals import parse_literal

@@ -80,8 +80,8 @@ def schedule(t: SB3Settings, key: str, minimum: Any = NotNegative) -> Any:
         return convert(value, minimum, key)
     function: Any = value
     last = -(-t.total // t.phase) * t.phase
-    asked = last // t.phase if t.class_name in PPO_FAMILY else min(last, KNOTS)
-    steps = [round(last * (k + 1) / asked) for k in range(asked)]
+    points = last // t.phase if t.class_name in PPO_FAMILY else min(last, KNOTS)
+    steps = [round(last * (k + 1) / points) for k in range(points)]
     try:
         with told_of(f"{key}(progress_remaining)"):
             return callable_table(function, t.total, steps)
