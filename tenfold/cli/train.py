@@ -116,10 +116,8 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.init is None and (arguments.checkpoint != "last" or arguments.trust):
         flag = "--trust" if arguments.trust else "--checkpoint"
         raise UserError(f"{flag} is about the run whose weights are taken: give --init as well.")
-    run, jobs = (
-        resolve_run(arguments.what, settings, arguments.quiet),
-        number_of_jobs(arguments.jobs),
-    )
+    run = resolve_run(arguments.what, settings, arguments.quiet)
+    jobs = number_of_jobs(arguments.jobs)
     from tenfold.runs.folder import run_name
 
     where: dict[str, Any] = {

@@ -129,6 +129,8 @@ def furnish(folder: Path) -> None:
     (folder / "my_module.py").write_text(MODULE)
     (folder / "my_ground.py").write_text(python_of("durotaxis.md", "valley"))
     (folder / "corridor.py").write_text(python_of("extending.md", "Corridor"))
+    zoo_entry = "{n_timesteps: 500, policy: MlpPolicy, learning_rate: lin_3e-4}"
+    (folder / "ppo.yml").write_text(f"CartPole-v1: {zoo_entry}\n")
     (folder / "my.yaml").write_text(blocks(ROOT / "docs" / "tutorial.md", "yaml")[0].text)
     shutil.copy(ROOT / "tenfold/domains/jobshop/data/ft06.txt", folder / "my.txt")
     stiffness = np.tile(1 + 0.01 * np.arange(600, dtype=np.float32), (400, 1))

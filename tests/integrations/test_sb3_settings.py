@@ -43,7 +43,7 @@ def noise(kind: str, **fields: Any) -> Any:
 # argument -> a value that is not the default, and what it is here: settings by their dotted names
 PPO_CASES: dict[str, tuple[Any, Any]] = {
     "learning_rate": (1e-2, {"lr": 1e-2}),
-    "n_steps": (100, {"horizon": 100}),
+    "n_steps": (256, {"horizon": 256}),
     "batch_size": (32, {"minibatch_size": 32}),
     "n_epochs": (3, {"epochs": 3}),
     "gamma": (0.9, {"gamma": 0.9}),

@@ -11,7 +11,6 @@ import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.config.files import modules_in, named
 from tenfold.config.notation import load_yaml
-from tenfold.config.options import Drawn
 from tenfold.config.run import Run
 from tenfold.config.schedules import Linear
 from tenfold.core.errors import ConfigError
@@ -145,7 +144,7 @@ def test_off_policy_keys(tmp_path: Path) -> None:
     agent: Any = run.agent
     assert (agent.noise.sigma, agent.noise.theta, agent.noise.dt) == ((0.5,), 0.15, 0.01)
     assert (agent.every.n, agent.updates) == (1, -1)
-    assert (run.normalize_reward, agent.normalize_obs) == (Drawn(), False)
+    assert (run.normalize_reward, agent.normalize_obs) == ("drawn", False)
     assert agent.net.hidden == (16, 8)
 
 

@@ -86,7 +86,7 @@ class SB3Settings:
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the run with those of its agent."""
-        return {**self.run, "agent": until_there(self.agent, self.net)}
+        return {**self.run, "agent": {**self.agent, "net": self.net}}
 
     def check(self) -> AgentConfig:
         """The agent's settings; an error names the argument there as well."""
@@ -117,15 +117,3 @@ def all_arguments(class_name: str, arguments: Mapping[str, Any]) -> dict[str, An
                 f"= {short(value)} is no argument of {class_name}{nearest(name, list(defaults))}.",
             )
     return {n: (None if d is REQUIRED else d) for n, d in defaults.items()} | {**arguments}
-
-
-def until_there(agent: dict[str, Any], net: dict[str, Any]) -> dict[str, Any]:
-    """TEMPORARY: without settings that other branches add."""
-    from tenfold.config.schema import hints
-
-    kind = AgentConfig.kind(agent["name"])
-    nets = hints(hints(kind)["net"])
-    plain = {k: v for k, v in agent.items() if k in hints(kind)}
-    if "minibatch_size" not in hints(kind) and plain.get("normalize_advantage") == "minibatch":
-        plain["normalize_advantage"] = True
-    return {**plain, "net": {k: v for k, v in net.items() if k in nets}}

@@ -289,14 +289,18 @@ def memory(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
 
 def optimiser(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     """Adam or AdamW; the offset follows the class of algorithm."""
-    key, chosen = f"{KEY}.optimizer_class", kwargs["optimizer_class"]
-    name = "Adam" if chosen is None else class_name_of(chosen, key, ("torch", *THEIR_PACKAGES))
+    key, optimizer_class = f"{KEY}.optimizer_class", kwargs["optimizer_class"]
+    name = (
+        "Adam"
+        if optimizer_class is None
+        else class_name_of(optimizer_class, key, ("torch", *THEIR_PACKAGES))
+    )
     if name not in ("Adam", "AdamW"):
         refuse(key, name, "there are Adam and AdamW")
     options = kwargs["optimizer_kwargs"]
     usual = 1e-5 if t.class_name in PPO_FAMILY and name == "Adam" and options is None else 1e-8
     options = dict(options or {})
-    if t.class_name == "QRDQN" and chosen is None:
+    if t.class_name == "QRDQN" and optimizer_class is None:
         usual = 0.01 / convert(t["batch_size"], Count, "batch_size")
         if options:
             t.note(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from tenfold.config.notation import show
+from tenfold.config.schedules import callable_table
 from tenfold.config.schema import Count, Limits, NotNegative, Option, Share, Whole, convert
 from tenfold.core.errors import ConfigError, told_of
 from tenfold.integrations.sb3.action_noise import translate_noise
@@ -77,20 +78,13 @@ def schedule(t: SB3Settings, key: str, minimum: Any = NotNegative) -> Any:
         return value
     if not callable(value):
         return convert(value, minimum, key)
-    try:  # TEMPORARY
-        from tenfold.config.schedules import callable_table
-    except ImportError:
-        return {
-            "start": value(1.0),
-            "end": value(0.0),
-        } and f"linear({value(1.0)}, {value(0.0)}, {t.total})"
-
+    function: Any = value
     last = -(-t.total // t.phase) * t.phase
-    asked = last // t.phase if t.class_name in PPO_FAMILY else min(last, KNOTS)
-    steps = [round(last * (k + 1) / asked) for k in range(asked)]
+    points = last // t.phase if t.class_name in PPO_FAMILY else min(last, KNOTS)
+    steps = [round(last * (k + 1) / points) for k in range(points)]
     try:
         with told_of(f"{key}(progress_remaining)"):
-            return callable_table(value, t.total, steps)
+            return callable_table(function, t.total, steps)
     except ConfigError as error:
         raise error.within(key) from None
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.notation import merge, nearest, parse_number, show
-from tenfold.config.options import Linear
 from tenfold.config.run import Run
+from tenfold.config.schedules import Linear
 from tenfold.config.schema import NotNegative, Positive, convert, convert_scalar
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import algorithm_elsewhere
@@ -73,7 +73,7 @@ def run_of(
     env = str(change["env"])
     name = entry_name(path, content, env)
     try:
-        entry = Entry(content[name], CLASSES[algo], change)
+        entry = ZooEntry(content[name], CLASSES[algo], change)
         settings = entry.settings(env, imports)
     except ConfigError as error:
         raise error.within(f"{path.name}, {name}") from None
@@ -117,7 +117,7 @@ def entry_name(path: Path, content: Mapping[str, Any], env: str) -> str:
     )
 
 
-class Entry:
+class ZooEntry:
     """The keys of one entry. `lines` are sentences about what is not the same here."""
 
     def __init__(self, keys: Mapping[str, Any], class_name: str, change: Mapping[str, Any]) -> None:
