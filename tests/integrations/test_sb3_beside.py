@@ -169,6 +169,9 @@ def test_statistics_of_vec_normalize_are_the_same(name: str, settings: dict[str,
         last = watcher.locals["new_obs"], watcher.locals["rewards"], env.returns
         assert model.get_vec_normalize_env() is env
         runs.append([np.asarray(part, np.float64) for row in (*moments, last) for part in row])
+    env.training = False
+    with pytest.raises(ValueError, match="set_env"):
+        model.learn(10)
     for own, other in zip(*runs, strict=True):
         np.testing.assert_allclose(other, own, rtol=2e-6, atol=1e-9)
 

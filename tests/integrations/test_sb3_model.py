@@ -101,6 +101,9 @@ def test_episodes_and_tables_have_their_keys() -> None:
     expected = {"train/approx_kl", "train/explained_variance", "train/clip_range"}
     assert expected <= set(second)
     assert second["train/n_updates"] == 2
+    # the value's loss has no one half, and vf_coef is 0.5
+    loss = second["train/policy_gradient_loss"] + 0.5 * second["train/value_loss"]
+    assert second["train/loss"] == pytest.approx(loss)
     assert second["rollout/success_rate"] == 0.5
     assert logger.name_to_value["train/n_updates"] == 4  # after the last table
 

@@ -12,8 +12,6 @@ import numpy as np
 from tenfold.integrations.sb3.callbacks import Schedule
 from tenfold.integrations.sb3.step_locals import StepLocals
 
-LEAST_SECONDS = sys.float_info.epsilon
-
 
 class TrainingStopped(Exception):
     """A callback's result ends the training."""

@@ -30,6 +30,8 @@ def train(
     if model.agent is None:
         model._setup_model()
     require_read(model)
+    if model.normalization:
+        model.normalization.require_training()
     callback = with_progress(as_callback(callback), progress_bar)
     model.start_time = time.time_ns()
     if reset_num_timesteps or model.ep_info_buffer is None:

@@ -46,6 +46,15 @@ class TakenNormalization:
         if vec.norm_reward:
             self.settings["clip_reward"] = float(vec.clip_reward)
 
+    def require_training(self) -> None:
+        """Refuses to go on where the object was told to keep its statistics as they are."""
+        if not self.vec.training:
+            raise ConfigError(
+                "env",
+                "= VecNormalize had training = True when the model was given it, and has not now: "
+                "call set_env(env) again.",
+            )
+
     def give(self, learner: Any) -> None:
         """What the object has learned before, to a learner whose environments have just begun."""
         if learner.agent.norm and self.vec.obs_rms.count > 1:
