@@ -36,9 +36,9 @@ REPLAY = (
         "1",
         "agent.every",
         "theirs counts calls of `step`, ours environment steps: `every` = `train_freq` · `n_envs`; "
-        'there is no unit "episode"',
+        '(n, "episode") is `episodes(n)`',
     ),
-    Argument("gradient_steps", "1", "agent.updates", "−1 there is `train_freq` · `n_envs` here"),
+    Argument("gradient_steps", "1", "agent.updates", "−1 is as many as steps, on both sides"),
     Argument("gamma", "0.99", "agent.gamma"),
 )
 OTHERWISE = {"batch_size": "32", "train_freq": "4"}  # of DQN
@@ -110,9 +110,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "target_update_interval, tau",
             "10000, 1",
             "agent.target",
-            "theirs counts environment steps, ours gradient updates: `hard(n)`, n = "
-            "`target_update_interval` · `gradient_steps` / (`train_freq` · `n_envs`); "
-            "`polyak(tau)` moves at every update",
+            "theirs is `hard(steps=10000, tau=1)`, environment steps from the first on; `hard(n)` "
+            "counts updates, and `polyak(tau)` moves at every one",
         ),
         Argument(
             "exploration_initial_eps, _final_eps, _fraction",
@@ -138,7 +137,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             '"auto_0.1" is `auto(none, 0.1)`; a number is that number',
             alike=True,
         ),
-        Argument("action_noise", "none", "", "not here: the policy draws its actions"),
+        Argument("action_noise", "none", "agent.noise", "`normal(σ)`, `ou(σ)`", alike=True),
         Argument(
             "policy_kwargs: net_arch", "256,256", "agent.net.hidden", "`qf` is `net.value_hidden`"
         ),
@@ -153,8 +152,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "action_noise",
             "none",
             "agent.noise",
-            "`NormalActionNoise(0, σ)` is `noise = σ`, before actions are brought to their bounds; "
-            "`none` there is 0 here",
+            "`NormalActionNoise(0, σ)` is `normal(σ)`, on actions drawn at random too; `none` there "
+            "is 0 here",
         ),
         Argument("policy_delay", "2", "agent.policy_delay"),
         Argument("target_policy_noise", "0.2", "agent.smoothing"),

@@ -274,6 +274,25 @@ def fast_real() -> str:
     )
 
 
+def sb3_scripts() -> str:
+    """Scripts for Stable-Baselines3, with their import changed."""
+    by_script: dict[str, dict[str, Row]] = {}
+    for row in rows_of("sb3-scripts"):
+        setting = row["setting"]
+        by_script.setdefault(setting["script"], {})[setting["callback"]] = row
+    watched = "at every step"
+    return render(
+        "script | Stable-Baselines3, steps/s | times as fast | with a callback at every step",
+        (
+            [rows["none"] | {"watched": rows[watched]["ratio"]} for rows in by_script.values()],
+            "{setting[script]}",
+            "{baseline_per_second:,}",
+            "**{ratio:.3g}**",
+            "{watched:.3g}",
+        ),
+    )
+
+
 def larger_ratios(row: Row) -> str:
     words = []
     for name, setting in row["larger"]:
@@ -469,5 +488,6 @@ TABLES = {
     "bench": bench,
     "fast": fast,
     "fast_real": fast_real,
+    "sb3_scripts": sb3_scripts,
     "reports": reports,
 }

@@ -26,7 +26,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.nets.policy import ActorCritics, Sizes
 from tenfold.nets.q_network import fit_encoder
-from tenfold.ops.action_noise import ActionNoise
+from tenfold.ops.exploration_noise import ActionNoise
 
 # parts of the networks, of which a loss may be
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"

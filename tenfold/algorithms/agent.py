@@ -14,7 +14,7 @@ from tenfold.core.errors import CheckpointError, ConfigError, OtherWords, UserEr
 from tenfold.core.layout import ObsLayout
 from tenfold.core.masks import FROM_OBSERVATION, MASK, MaskError, MaskForm
 from tenfold.core.random import Purpose, key
-from tenfold.ops.action_noise import ActionNoise
+from tenfold.ops.exploration_noise import ActionNoise
 from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]

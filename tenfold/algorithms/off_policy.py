@@ -23,7 +23,7 @@ from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.faults import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.memory.frames import FrameStack
 from tenfold.memory.replay import replay_bytes
-from tenfold.ops.action_noise import OwnNoise
+from tenfold.ops.exploration_noise import OwnNoise
 
 # rows, step, rounds, masks where there are any -> the agent's actions
 Explore = Callable[..., np.ndarray]

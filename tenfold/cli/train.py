@@ -1,11 +1,11 @@
-"""`tenfold train` and `tenfold resume`, and their closing summary lines."""
+"""`tenfold train` and `tenfold resume`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tenfold.cli.closing import finish, finish_seeds
 from tenfold.cli.flags import (
     add_run,
     add_setting,
@@ -24,8 +24,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import Command, algorithms
 
-NAMED = 8  # runs that are named one by one
-LISTED, MOST_SEEDS = 32, 10_000  # whose numbers are shown (summary.json has all); of a command
+MOST_SEEDS = 10_000  # of a command
 EXAMPLES = """examples:
   tenfold train cartpole --seed 3
   tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
@@ -263,90 +262,6 @@ def resume(arguments: argparse.Namespace) -> int:
 
     how["callbacks"] = callbacks_of(arguments)
     return finish(go_on(path, settings=settings, more=more, **how))
-
-
-def finish(result: Any) -> int:
-    """Closing summary lines of a run."""
-    if result.unsaved:
-        print(
-            f"tenfold: the end of the run could not be saved: {result.unsaved}; free some space "
-            f"and `tenfold resume {result.path}` goes on from the last checkpoint.",
-            file=sys.stderr,
-        )
-        return 2
-    if result.interrupted:
-        print(
-            f"Stopped at step {result.step:,}, the last one, and saved: the run is finished. "
-            f"Results: {result.path}"
-            if result.finished
-            else f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume "
-            f"{result.path}"
-        )
-        return 128 + result.interrupted
-    from tenfold.evaluation.evaluate import evaluation_of
-    from tenfold.runs.folder import RunFolder
-    from tenfold.runs.reporter import measure_lines, source_measures
-
-    how = evaluation_of(result.run)
-    if result.mean_return is not None:
-        print(
-            f"mean return of the last {result.episodes} training episodes: "
-            f"{result.mean_return:.2f} (exploring)"
-        )
-    measures = source_measures(RunFolder.open(result.path, True)[0].about, [result.path])
-    for line in (*how.conclusion(result), *measure_lines(measures)):
-        print(line)
-    more = how.next_steps(result.path)
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
-    return 0
-
-
-def finish_seeds(result: Any) -> int:
-    """Closing summary lines of a run of many seeds."""
-    if result.interrupted:
-        print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
-        return 128 + result.interrupted
-    from tenfold.evaluation.evaluate import evaluation_of
-    from tenfold.runs.reporter import measure_lines, reporter_of
-    from tenfold.runs.seeds import SeedsFolder, summary_sentences
-
-    reporter = reporter_of(result.run)
-    folder = SeedsFolder(result.path, result.run, result.seeds)
-    members = result.summary["seeds"] if len(result.summary["seeds"]) <= LISTED else {}
-    for seed, member in members.items():
-        numbers = ", ".join(
-            f"{name.replace('_', ' ')} {reporter.numbers[name].text(value)}"
-            for name, value in member.items()
-            if name != "step" and value is not None
-        )
-        print(f"  seed {seed:<4} {numbers}")
-    for name, text in summary_sentences(reporter, result.summary).items():
-        print(f"{name.replace('_', ' '):16} {text}")
-    for line in measure_lines(result.summary.get("measures", {})):
-        print(line)
-    for seed in folder.seeds if result.run.where == "ray" else ():  # others have said it here
-        if text := reporter.warning(folder.member(seed)):
-            print(f"  seed {seed:<4} {text}")
-    more = evaluation_of(result.run).next_steps(result.path, many=True)
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   {more}")
-    for name, text in result.failed.items():
-        print(f"tenfold: {name}: {text}", file=sys.stderr)
-    return 2 if result.failed else 0
-
-
-def stopped(saved: dict[str, int]) -> str:
-    """A sentence about the last checkpoints of several stopped runs."""
-    if not saved:
-        return "Stopped before anything was saved."
-    if len(saved) <= NAMED:
-        return (
-            "Stopped and saved: "
-            f"{', '.join(f'{name} at step {step:,}' for name, step in saved.items())}."
-        )
-    return (
-        f"Stopped and saved: {len(saved)} runs at steps {min(saved.values()):,} to "
-        f"{max(saved.values()):,}."
-    )
 
 
 COMMANDS = (Command("train", add_train, train), Command("resume", add_resume, resume))

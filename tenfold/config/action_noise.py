@@ -1,4 +1,4 @@
-"""Settings of noise that is added to actions while an agent explores (`ops.action_noise`).
+"""Settings of noise that is added to actions while an agent explores (`ops.exploration_noise`).
 
 No torch here, so that help and errors appear at once.
 """
@@ -11,9 +11,9 @@ from tenfold.config.schema import NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError
 
 
-class ActionNoiseOption(Option):
+class ActionNoiseOption:
     """Noise on actions between -1 and 1 while the agent explores, uniform ones included: a number
-    for all numbers of an action, or one for each."""
+    for all numbers of an action, or one for each. Mixin: list it before `Option`."""
 
     sigma: Any
     mean: Any
@@ -23,10 +23,10 @@ class ActionNoiseOption(Option):
             value = getattr(self, name)
             value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy's
             object.__setattr__(self, name, (value,) if isinstance(value, int | float) else value)
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[misc]
 
     def __str__(self) -> str:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         arguments = ", ".join(
             f"{name}=[{show(value)}]" if name in ("sigma", "mean") else f"{name}={show(value)}"
             for name, value in values.items()
@@ -34,7 +34,7 @@ class ActionNoiseOption(Option):
         return f"{type(self).__name__.lower()}({arguments})"
 
     def rule(self, reals: int) -> list[tuple[float, ...]]:
-        """`rule` of `ops.action_noise`, for actions of so many numbers."""
+        """`rule` of `ops.exploration_noise`, for actions of so many numbers."""
         sides = []
         for name in ("mean", "sigma"):
             values = getattr(self, name)
@@ -53,7 +53,7 @@ class ActionNoiseOption(Option):
 
 
 @dataclass(frozen=True)
-class Normal(ActionNoiseOption):
+class Normal(ActionNoiseOption, Option):
     """Normal noise, each step's by itself."""
 
     sigma: tuple[NotNegative, ...] = (0.1,)
@@ -64,7 +64,7 @@ class Normal(ActionNoiseOption):
 
 
 @dataclass(frozen=True)
-class OU(ActionNoiseOption):
+class OU(ActionNoiseOption, Option):
     """Noise of an Ornstein-Uhlenbeck process, which begins at 0 with every episode: x moves by
     theta * (mean - x) * dt and by a normal number times sigma * sqrt(dt)."""
 

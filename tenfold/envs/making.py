@@ -152,12 +152,9 @@ def instead_of(ident: str) -> str:
         next((one for one in known[name] if one == name + version), known[name][-1])
         for name in nearest
     ]
-    if near:
-        advice = f"the nearest are {', '.join(near)}"
-    elif inside and module in sys.modules:
+    advice = f"the nearest are {', '.join(near)}" if near else "`tenfold list` shows what there is"
+    if inside and module in sys.modules and not near:
         advice = f"{module} registers none of that name, and has no function {inside}"
-    else:
-        advice = "`tenfold list` shows what is installed"
     hint = (
         "" if ":" in ident else f"; one of your own is written with its module, my_module:{ident}"
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tenfold.cli.closing import finish
 from tenfold.cli.main import main
-from tenfold.cli.train import finish
 from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt, guarded_output
 from tenfold.runs.checkpoint import checkpoint_steps

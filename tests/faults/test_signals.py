@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tenfold.cli.closing import finish, finish_seeds, stopped
 from tenfold.cli.main import main
-from tenfold.cli.train import finish, finish_seeds, stopped
 from tenfold.config.run import Run
 from tenfold.core import processes
 from tenfold.core.processes import Interrupt, enter

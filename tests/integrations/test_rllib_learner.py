@@ -23,7 +23,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from tenfold.integrations.rllib import FusedPPOTorchLearner, MultiHeadActionMaskRLModule
 from tenfold.integrations.rllib.learner import (
     OUTPUTS,
-    EpisodeRows,
+    EpisodeTable,
     MinibatchPlan,
     advantages,
     minibatch_order,
@@ -149,7 +149,7 @@ def test_a_step_cut_by_a_time_limit_is_bootstrapped_from_its_own_last_observatio
     """By hand: r = 1, γ = 0.99, V = 5 and then 5: δ = 0.95; the same step terminated: δ = −4."""
     end = np.array([True, False, False, False])
     cut = np.array([False, False, True, False])
-    steps = EpisodeRows(
+    steps = EpisodeTable(
         {}, {}, np.array([1, 0, 1, 0], np.float32), end, cut, np.float32([1, 0, 1, 0])
     )
     _, target = advantages(steps, np.float32([5, 7, 5, 5]), 0.99, 0.95)

@@ -154,7 +154,7 @@ def test_defaults_of_each_class_are_theirs() -> None:
     sac, td3, ddpg = agent("SAC"), agent("TD3"), agent("DDPG")
     assert (sac.temperature.start, sac.temperature.target, sac.noise) == (1.0, None, None)
     assert (sac.net.hidden, td3.net.hidden) == ((256, 256), (400, 300))
-    assert (td3.noise, td3.critics, td3.policy_delay, td3.adam_eps) == (0.0, 2, 2, 0.5e-8)
+    assert (td3.noise, td3.critics, td3.policy_delay, td3.adam_eps) == (0.0, 2, 2, 1e-8)
     assert (ddpg.critics, ddpg.policy_delay, ddpg.smoothing) == (1, 1, 0.0)
     recurrent = agent("RecurrentPPO")
     assert (recurrent.net.memory.size, recurrent.net.hidden) == (256, ())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tenfold.integrations.slm_lab.strength import (
-    Course,
+    SessionRows,
     course_of,
     random_return,
     session_measures,
@@ -15,9 +15,9 @@ from tenfold.integrations.slm_lab.strength import (
 )
 
 
-def course(returns: list[float]) -> Course:
+def course(returns: list[float]) -> SessionRows:
     rows = np.arange(1.0, len(returns) + 1)
-    return Course(100 * rows, 10 * rows, np.array(returns))
+    return SessionRows(100 * rows, 10 * rows, np.array(returns))
 
 
 def test_measures_of_a_session() -> None:

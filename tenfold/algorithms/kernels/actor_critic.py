@@ -33,8 +33,8 @@ from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import ERROR, FIRST_NUMBER, ROUNDS, STEP, WEIGHT, network_inputs
 from tenfold.engines.fused_engine import FusedActing, FusedRounds
 from tenfold.engines.fused_replay import draw_batch
-from tenfold.ops.action_noise import ActionNoise, add_noise
 from tenfold.ops.critics import critic_gradient, pick_columns
+from tenfold.ops.exploration_noise import ActionNoise, add_noise
 from tenfold.ops.mlp import mlp_by_input, mlp_forward, parameter_total
 from tenfold.ops.split_adam import adam_by_team
 from tenfold.ops.split_mlp import (

@@ -16,8 +16,8 @@ from tenfold.engines.fused import (
     team_for_updates,
     zeros,
 )
-from tenfold.ops.action_noise import ActionNoise
 from tenfold.ops.activations import ACTIVATIONS
+from tenfold.ops.exploration_noise import ActionNoise
 from tenfold.ops.mlp import layer_total
 from tenfold.ops.split_mlp import scratch_size
 

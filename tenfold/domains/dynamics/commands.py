@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tenfold.cli.closing import finish, stopped
 from tenfold.cli.flags import (
     add_setting,
     number_of_jobs,
@@ -14,7 +15,6 @@ from tenfold.cli.flags import (
     specs_for,
     whole_number,
 )
-from tenfold.cli.train import finish, stopped
 from tenfold.config.agent_config import FieldSpec
 from tenfold.config.files import named
 from tenfold.config.run import Run

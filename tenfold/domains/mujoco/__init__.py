@@ -44,7 +44,8 @@ class Mujoco(Domain):
         return MujocoEnvironments(env, num_envs, seed, first, original)
 
     def episodes(self, env: str, lanes: int, stream: Any, episodes: int) -> "Environments | None":
-        from tenfold.domains.mujoco.lanes import MujocoEpisodes, why_not
+        from tenfold.domains.mujoco.episodes import MujocoEpisodes
+        from tenfold.domains.mujoco.lanes import why_not
         from tenfold.envs.making import make_env
 
         original = make_env(env)

@@ -27,7 +27,6 @@ from tenfold.domains.mujoco import TASKS
 from tenfold.domains.mujoco.rules import ADDRESSES, FIELDS, advance, begin, observe
 from tenfold.envs.adapter import SEED_BITS, Environments
 from tenfold.envs.arguments import split_name
-from tenfold.envs.bases import ChosenLanes
 from tenfold.envs.faults import put_away
 from tenfold.envs.making import limits_of, make_env
 from tenfold.envs.scalar import ScalarEnvironments, replayable, require_possible
@@ -304,28 +303,6 @@ class MujocoEnvironments(Environments):
 
     def close(self) -> None:
         put_away(self.original)
-
-
-class MujocoEpisodes(ChosenLanes, MujocoEnvironments):
-    """As `ChosenEpisodes` of the same task, in every bit."""
-
-    def __init__(self, name: str, lanes: int, stream: Any, episodes: int, original: Any) -> None:
-        self.episodes = episodes
-        super().__init__(name, lanes, 0, 0, original)
-        self.streams[:], self.episode[:] = stream, range(lanes)
-        self.for_all("reset")
-
-    def begin(self, i: int) -> None:
-        """Lane i at the start of its current episode."""
-        self.functions["reset"].ctypes(self.table.address, i)
-
-    def cut(self, i: int) -> None:
-        self.truncated[i], self.final_obs[i] = True, self.obs[i]
-
-    def rest(self, i: int) -> None:
-        super().rest(i)
-        self.idle[i], self.moving = True, self.playing
-        self.terminated[i] = self.truncated[i] = False
 
 
 # the pair: Gymnasium's own environments, one after another

@@ -151,7 +151,7 @@ class FusedPPOTorchLearner(PPOTorchLearner):
         order = minibatch_order(plan, np.random.permutation)
         return [AllMinibatches(self.rows(steps), steps.columns[WEIGHTS_SEQ_NO], order)]
 
-    def rows(self, steps: "EpisodeRows") -> ppo.TrainRows:
+    def rows(self, steps: "EpisodeTable") -> ppo.TrainRows:
         """With advantages and targets of the values as they are now."""
         module: Any = self.module[DEFAULT_MODULE_ID].unwrapped()
         with torch.no_grad():
@@ -252,7 +252,7 @@ class FusedPPOTorchLearner(PPOTorchLearner):
 LEAST_DEVIATION = 1e-4  # as RLlib's connector
 
 
-class EpisodeRows(NamedTuple):
+class EpisodeTable(NamedTuple):
     """All episodes, one after another: observations, nested as the space; actions and the module's
     outputs by name. The last row of an episode repeats the one before, with reward 0."""
 
@@ -284,7 +284,7 @@ def without_lookback(buffer: Any) -> Any:
     return map_nested(buffer.data, lambda data: data[buffer.lookback :])
 
 
-def steps_of(episodes: Sequence[Any], names: Sequence[str]) -> EpisodeRows:
+def steps_of(episodes: Sequence[Any], names: Sequence[str]) -> EpisodeTable:
     """Rows of all episodes, with the named outputs of the module and the actions."""
     lengths = np.array([len(episode) for episode in episodes])
     ends = np.cumsum(lengths + 1)  # behind each episode's last row
@@ -305,11 +305,11 @@ def steps_of(episodes: Sequence[Any], names: Sequence[str]) -> EpisodeRows:
     # a chunk that goes on elsewhere is cut as by a time limit
     truncated[ends - 2] = ~over
     obs = concatenated([without_lookback(episode.observations) for episode in episodes])
-    return EpisodeRows(obs, columns, reward, terminated, truncated, steps.astype(np.float32))
+    return EpisodeTable(obs, columns, reward, terminated, truncated, steps.astype(np.float32))
 
 
 def advantages(
-    steps: EpisodeRows, value: np.ndarray, gamma: float, lam: float
+    steps: EpisodeTable, value: np.ndarray, gamma: float, lam: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standardised advantages and value targets of all rows."""
     discount = np.where(steps.terminated, 0, gamma).astype(np.float32)

@@ -93,7 +93,7 @@ class NamedParameters:
         group = {
             **ADAM_GROUP,
             "lr": value_at(config.lr, 0) if lr is None else lr,
-            "eps": config.adam_eps * max(entry.gain for entry in self.entries["online"]),
+            "eps": config.adam_eps,
             "weight_decay": decay,
             "decoupled_weight_decay": bool(decay),
             "params": list(range(len(entries))),

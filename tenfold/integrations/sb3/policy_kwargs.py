@@ -314,8 +314,9 @@ def optimiser(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
         NotNegative,
         f"{KEY}.optimizer_kwargs.weight_decay",
     )
-    # the critics' loss has a ½ here and none there: the offset keeps its share
-    t.set("adam_eps", eps / 2 if t.class_name in ("TD3", "DDPG") else eps, KEY)
+    # of td3 too, whose critics' loss has a ½ here and none there: half of it would be exact for them,
+    # and further away for the policy
+    t.set("adam_eps", eps, KEY)
     if decay and name == "Adam":
         refuse(
             f"{KEY}.optimizer_kwargs.weight_decay",

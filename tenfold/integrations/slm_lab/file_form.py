@@ -209,7 +209,7 @@ def begin(spec: Spec, mode: str, arguments: argparse.Namespace) -> int:
     with made_from(source):
         if mode == "search":
             return search(spec, translation, run, spaces, sessions, arguments)
-        from tenfold.cli.train import finish, finish_seeds
+        from tenfold.cli.closing import finish, finish_seeds
 
         how["name"] = spec.run_name
         if mode == "dev":

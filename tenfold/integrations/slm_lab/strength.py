@@ -18,7 +18,7 @@ RANDOM_EPISODES = 100
 
 
 @dataclass(frozen=True)
-class Course:
+class SessionRows:
     """Rows of a session: frames, gradient steps and returns."""
 
     frames: np.ndarray
@@ -30,7 +30,7 @@ class Course:
         return len(self.frames)
 
 
-def course_of(rows: Iterable[dict[str, Any]]) -> Course:
+def course_of(rows: Iterable[dict[str, Any]]) -> SessionRows:
     """The course of a session from its metrics, from the first row on with a return."""
     latest: dict[int, float] = {}
     numbers: list[tuple[float, float, float]] = []
@@ -39,7 +39,7 @@ def course_of(rows: Iterable[dict[str, Any]]) -> Course:
             latest[row["env"]] = row["return"]
         elif row["kind"] == "train" and latest:
             numbers.append((row["step"], row["updates"], float(np.mean([*latest.values()]))))
-    return Course(*np.array(numbers, float).reshape(-1, 3).T)
+    return SessionRows(*np.array(numbers, float).reshape(-1, 3).T)
 
 
 def efficiency(strength: np.ndarray, time: np.ndarray) -> float:
@@ -58,7 +58,7 @@ def stability(strength: np.ndarray) -> float:
     return 1 - abs(ratio(falls, float(strength[:-1].sum())))
 
 
-def session_measures(course: Course, random_return: float) -> dict[str, float]:
+def session_measures(course: SessionRows, random_return: float) -> dict[str, float]:
     strength = course.returns - random_return
     return {
         "strength": float(strength.mean()),
@@ -77,7 +77,7 @@ def consistency(strengths: np.ndarray) -> float:
     return 1 - 2 * ratio(spread, float(strengths.mean(axis=0).sum()))
 
 
-def trial_measures(courses: Sequence[Course], random_return: float) -> dict[str, float]:
+def trial_measures(courses: Sequence[SessionRows], random_return: float) -> dict[str, float]:
     """Means over the sessions, and their consistency where there are several."""
     courses = [course for course in courses if course.rows]
     if not courses:

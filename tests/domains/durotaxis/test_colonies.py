@@ -15,8 +15,8 @@ import pytest
 
 import tenfold as ten
 from tenfold.algorithms.ppo_learner import PPOLearner
+from tenfold.cli.closing import finish_seeds
 from tenfold.cli.main import main
-from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError
 from tenfold.domains.durotaxis.arguments import Deployment
 from tenfold.domains.durotaxis.evaluation import (

@@ -15,7 +15,8 @@ from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault
 from tenfold.core.random import Purpose
 from tenfold.core.threads import set_team_limit
 from tenfold.domains.mujoco import TASKS, Mujoco, lanes
-from tenfold.domains.mujoco.lanes import MujocoEnvironments, MujocoEpisodes, play_task
+from tenfold.domains.mujoco.episodes import MujocoEpisodes
+from tenfold.domains.mujoco.lanes import MujocoEnvironments, play_task
 from tenfold.envs.making import make_environments
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.evaluation.player import make_chosen, play
