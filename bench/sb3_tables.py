@@ -152,8 +152,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             "action_noise",
             "none",
             "agent.noise",
-            "`NormalActionNoise(0, σ)` is `normal(σ)`, on actions drawn at random too; `none` there "
-            "is 0 here",
+            "`NormalActionNoise(0, σ)` is `normal(σ)`, on actions drawn at random too; `none` "
+            "there is 0 here",
         ),
         Argument("policy_delay", "2", "agent.policy_delay"),
         Argument("target_policy_noise", "0.2", "agent.smoothing"),

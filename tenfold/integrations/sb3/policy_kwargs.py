@@ -314,8 +314,8 @@ def optimiser(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
         NotNegative,
         f"{KEY}.optimizer_kwargs.weight_decay",
     )
-    # of td3 too, whose critics' loss has a ½ here and none there: half of it would be exact for them,
-    # and further away for the policy
+    # of td3 too, whose critics' loss has a ½ here and none there: half of it would be exact for
+    # them, and further away for the policy
     t.set("adam_eps", eps, KEY)
     if decay and name == "Adam":
         refuse(
