@@ -209,7 +209,7 @@ def per_layer(agent: Any) -> list[torch.Tensor]:
 def assert_same_update(fast: Any, plain: Any, lr: float) -> None:
     # sums over all places of an image have another order in a convolution's own kernels
     allowed = 1e-5 if fast.agent.config.net.encoder == "mlp" else 2e-5
-    least = 5e-3  # sums of terms of about 1 have a last bit of 1e-7, however small they are
+    least = 2e-2  # sums of terms of about 1 have a last bit of 1e-7, however small they are
     if hasattr(fast.agent, "actor_parts"):
         # both critics are groups of one convolution; the policy's gradient is a difference of
         # values of about 1, and has their rounding in each of a layer's hundreds of numbers
@@ -472,7 +472,7 @@ def test_a_phase_in_few_graphs_is_that_of_one_minibatch_after_another(device: st
         singly.engine.learn(number, number + 1, 100)
     assert whole.agent.updates == 39 == singly.agent.updates
     assert torch.equal(whole.agent.block, singly.agent.block)
-    names = {("learn", 1), ("learn", 4), ("learn", 8), ("act", 1), ("value", 1)}
+    names = {("learn", 1), ("learn", 4), ("learn", 8), (("act", 0), 1), ("value", 1)}
     assert {key[:2] for key in whole.engine.graphs} == names
 
 
