@@ -41,7 +41,7 @@ CLIPS = ("clip", "value_clip")  # settings that may be schedules
 LEARNED_FROM = ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
 
 
-class PPOAgent(FlatAgent, PolicyInference):
+class PPOAgent(PolicyInference, FlatAgent):
     """Policy and value network, Adam's moments, the count of updates, the observations' running
     mean and deviation."""
 

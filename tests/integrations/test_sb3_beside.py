@@ -159,12 +159,14 @@ def test_scheduled_callbacks_come_at_the_same_steps(
 
 @pytest.mark.parametrize(("name", "settings"), [("PPO", {"n_steps": 64}), ("SAC", EARLY)])
 def test_statistics_of_vec_normalize_are_the_same(name: str, settings: dict[str, Any]) -> None:
+    """With a gamma that is not the model's; also where a callback ends the training."""
     runs = []
     for library in (theirs, ours):
-        env = VecNormalize(clocks("box", 2))
+        env = VecNormalize(clocks("box", 2), gamma=0.9)
         model = getattr(library, name)("MlpPolicy", env, seed=1, **settings)
         model.learn(100, callback=(watcher := Watcher()))
         model.learn(100)
+        model.learn(100, callback=Watcher(5))
         moments = [(rms.mean, rms.var, rms.count) for rms in (env.obs_rms, env.ret_rms)]
         last = watcher.locals["new_obs"], watcher.locals["rewards"], env.returns
         assert model.get_vec_normalize_env() is env

@@ -11,6 +11,7 @@ import pytest
 from tenfold.core.errors import UserError
 from tenfold.integrations.sb3 import DQN, PPO, SAC, TD3, MaskablePPO, RecurrentPPO
 from tenfold.integrations.sb3.callbacks import NEVER, Schedule, as_callback, constant_result
+from tenfold.integrations.sb3.logger import TableLogger
 from tenfold.integrations.sb3.model import SB3Model
 from tests.integrations.clock_env import ClockEnv, DictClock, MaskedClock
 
@@ -188,6 +189,72 @@ def test_a_callback_ends_the_training_at_its_step(kind: Any) -> None:
     assert model.num_timesteps == 21
 
 
+def test_training_by_episodes_ends_with_whole_ones() -> None:
+    """Episodes have 8, 9, 7 steps, and so on: 30 steps end in the fourth."""
+    noise = {"learning_starts": 3, "batch_size": 4, "gradient_steps": -1}
+    model = TD3("MlpPolicy", ClockEnv("box"), train_freq=(2, "episode"), **noise, **SMALL)
+    model.learn(20)
+    assert (model.num_timesteps, model._episode_num, model._n_updates) == (32, 4, 32)
+    model.learn(1, reset_num_timesteps=False)
+    assert (model.num_timesteps, model._episode_num) == (48, 6)
+
+
+def test_no_steps_are_no_training() -> None:
+    for kind in (PPO, DQN):
+        assert kind("MlpPolicy", ClockEnv(), **SMALL).learn(0).num_timesteps == 0
+
+
+class LocalsReader(Recorder):
+    def on_step(self) -> bool:
+        names = ("actions", "values", "n_steps", "num_collected_steps", "replay_buffer", "other")
+        self.events.append([name in self.locals for name in names])
+        self.events.append(self.locals.get("n_steps"))
+        return super().on_step()
+
+
+def test_locals_that_take_long_are_there_too() -> None:
+    """Steps of a rollout are counted behind the callbacks: the first one is 0."""
+    PPO("MlpPolicy", ClockEnv(), **ROLLOUTS).learn(16, callback=(seen := LocalsReader()))
+    assert [True, True, True, False, False, False] in seen.events
+    assert [event for event in seen.events if isinstance(event, int)] == list(range(16))
+    DQN("MlpPolicy", ClockEnv(), **SMALL).learn(4, callback=(seen := LocalsReader()))
+    assert [True, False, False, True, True, False] in seen.events
+
+
+class TableWriter(Recorder):
+    """Writes a table of its own at a step, as EvalCallback does."""
+
+    def on_step(self) -> bool:
+        if self.model.num_timesteps == 12:
+            self.model.logger.dump(12)
+        return super().on_step()
+
+
+def test_a_callbacks_table_has_what_updates_were_like() -> None:
+    model = DQN("MlpPolicy", ClockEnv(), learning_starts=4, batch_size=4, **SMALL)
+    logger = TableLogger(None, False)
+    tables: list[Any] = []
+    logger.table = lambda: tables.append(dict(logger.name_to_value)) or ""
+    logger.prints = True
+    model.set_logger(logger)
+    model.learn(16, log_interval=1000, callback=TableWriter())
+    assert tables[0]["train/n_updates"] == 1  # at step 8; that of step 12 comes behind it
+    assert "dump" not in vars(logger)
+
+
+def test_the_deviation_of_actions_is_in_the_table() -> None:
+    model = PPO("MlpPolicy", ClockEnv("box"), **ROLLOUTS).learn(16)
+    expected = float(model.get_parameters()["policy"]["log_std"].exp().mean())
+    assert model.logger.name_to_value["train/std"] == pytest.approx(expected)
+
+
+def test_an_argument_is_warned_of_once() -> None:
+    settings: dict[str, Any] = {**ROLLOUTS, "batch_size": 10}
+    with pytest.warns(UserWarning, match="truncated mini-batch") as told:
+        PPO("MlpPolicy", ClockEnv(), **settings).learn(32)
+    assert len(told) == 1
+
+
 def test_rollouts_begin_and_end_around_learning() -> None:
     seen = RolloutRecorder()
     PPO("MlpPolicy", ClockEnv(), **ROLLOUTS).learn(32, callback=seen)
@@ -234,7 +301,7 @@ def test_functions_and_lists_are_callbacks() -> None:
 
     seen = Recorder()
     model = PPO("MlpPolicy", ClockEnv(), **ROLLOUTS).learn(64, callback=[ends_at_four, seen])
-    assert (model.num_timesteps, seen.calls, calls) == (4, 4, [1, 2, 3, 4])
+    assert (model.num_timesteps, seen.calls, calls) == (4, 4, [0, 1, 2, 3])
 
 
 def test_what_a_function_returns_is_known_from_its_code() -> None:
@@ -393,7 +460,9 @@ def test_recurrent_states_are_given_back() -> None:
 
 def test_masked_actions_are_never_taken() -> None:
     with pytest.raises(ValueError, match="action masking"):
-        MaskablePPO("MlpPolicy", ClockEnv(), **ROLLOUTS)
+        MaskablePPO("MlpPolicy", ClockEnv(), **ROLLOUTS).learn(16)
+    free = MaskablePPO("MlpPolicy", ClockEnv(), **ROLLOUTS)
+    assert free.learn(16, use_masking=False).num_timesteps == 16
     env = MaskedClock()
     model = MaskablePPO("MlpPolicy", env, **ROLLOUTS).learn(32)
     assert len(env.chosen) == 32
@@ -411,6 +480,8 @@ def test_masked_actions_are_never_taken() -> None:
 def test_environments_and_arguments_that_do_not_fit_are_named() -> None:
     with pytest.raises(AssertionError, match="Discrete"):
         DQN("MlpPolicy", ClockEnv("box"))
+    with pytest.raises(AssertionError, match="Discrete"):
+        MaskablePPO("MlpPolicy", ClockEnv("box"))
     with pytest.raises(AssertionError, match="Box"):
         SAC("MlpPolicy", ClockEnv())
     with pytest.raises(ValueError, match="use_sde"):

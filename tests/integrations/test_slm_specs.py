@@ -15,6 +15,7 @@ from tenfold.config.options import Uniform
 from tenfold.config.schedules import Linear
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.integrations.slm_lab import Spec, Translation, read_spec, translate
+from tenfold.integrations.slm_lab.keys import Keys
 from tenfold.integrations.slm_lab.spaces import search_spaces
 
 NATURE = [[32, 8, 4, 0, 1], [64, 4, 2, 0, 1], [64, 3, 1, 0, 1]]
@@ -408,3 +409,8 @@ def test_spaces_stand_where_the_searched_value_stands(tmp_path: Path) -> None:
 def test_searches_that_cannot_be(tmp_path: Path, search: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         search_spaces(read_spec(written(tmp_path, DQN | {"search": search})))
+
+
+def test_a_misspelt_key_is_named_where_the_right_one_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"agent\.gamma is missing.*gama"):
+        Keys({"gama": 0.9, "lam": 1}, "agent").require("gamma")

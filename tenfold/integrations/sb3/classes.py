@@ -110,6 +110,7 @@ class PPO(OnPolicyModel):
 class MaskablePPO(OnPolicyModel):
     """PPO whose policy leaves out the actions that `action_masks()` of the environment forbids."""
 
+    action_spaces = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
     masking = True
     use_masking = True
 
@@ -120,7 +121,7 @@ class MaskablePPO(OnPolicyModel):
 
     def open_learner(self, schedule: Schedule, restart: bool) -> None:
         if self.source:
-            self.source.use_masking = self.use_masking
+            self.source.mask(self.use_masking)
         super().open_learner(schedule, restart)
 
     def predict(

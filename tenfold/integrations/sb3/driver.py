@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.config.options import Episodes
 from tenfold.integrations.sb3.callbacks import Schedule
 from tenfold.integrations.sb3.step_locals import StepLocals
 
@@ -32,6 +33,7 @@ class Driver:
         rounds = -((self.start - model._total_timesteps) // self.unit)
         self.end = self.start + rounds * self.unit
         self.on_policy, self.iteration = model.on_policy, 0
+        self.episodes = model._episode_num  # before this training
         model._last_obs = self.locals.current_obs()
         self.next_obs: Any = None  # what the last watched step led to
         self.restore: list[Callable[[], None]] = []
@@ -41,13 +43,15 @@ class Driver:
         if callback is not None:
             callback.on_training_start(self.locals, vars(sys.modules[type(model).__module__]))
         self.wrap_learning()
+        self.wrap_logger()
         if self.schedule.attached:
             self.watch_steps()
         try:
-            while model.num_timesteps < self.end:
+            while model.num_timesteps < self.end or self.within_episodes:
                 self.advance()
         except TrainingStopped:
             self.abandon()
+            self.learner.note_first()  # what the last step led to was seen, though not stored
         except BaseException:
             self.abandon()
             raise
@@ -67,7 +71,7 @@ class Driver:
         watched = self.on_policy or self.schedule.rollouts
         if self.callback is not None and watched and self.at_rollout:
             self.callback.on_rollout_start()
-        left, calls = self.end - learner.step, self.schedule.calls(model.num_timesteps)
+        left, calls = max(self.end - learner.step, 1), self.schedule.calls(model.num_timesteps)
         if watched:
             left = min(left, self.unit - (learner.step - self.start) % self.unit)
         if self.schedule.attached:
@@ -78,6 +82,15 @@ class Driver:
             self.watch_steps()
             self.play(self.num_envs)
             self.unwatch_steps()
+
+    @property
+    def within_episodes(self) -> bool:
+        """Whether episodes that updates wait for are not over yet: `learn` ends behind those."""
+        every = getattr(self.model.agent.config, "every", None)
+        if not isinstance(every, Episodes):
+            return False
+        over = bool((self.envs.terminated | self.envs.truncated)[0])
+        return not over or (self.model._episode_num - self.episodes) % every.n != 0
 
     @property
     def at_rollout(self) -> bool:
@@ -181,6 +194,17 @@ class Driver:
 
         self.restore.append(undo)
 
+    def wrap_logger(self) -> None:
+        """Whoever writes a table writes what updates were like until then as well."""
+        logger, dump = self.model.logger, self.model.logger.dump
+
+        def dump_all(step: int = 0) -> None:
+            self.record_learning()
+            dump(step)
+
+        logger.dump = dump_all
+        self.restore.append(lambda: vars(logger).pop("dump", None))
+
     def end_rollout(self) -> None:
         self.iteration += 1
         self.update_progress()
@@ -189,7 +213,9 @@ class Driver:
 
     def update_progress(self) -> None:
         model = self.model
-        model._current_progress_remaining = 1.0 - model.num_timesteps / model._total_timesteps
+        model._current_progress_remaining = 1.0 - model.num_timesteps / max(
+            model._total_timesteps, 1
+        )
 
     def record_learning(self) -> None:
         self.update_progress()
@@ -208,7 +234,6 @@ class Driver:
                 continue
             model._episode_num += 1
             if self.log_interval and model._episode_num % self.log_interval == 0:
-                self.record_learning()
                 model.dump_logs()
 
 

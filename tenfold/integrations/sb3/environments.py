@@ -148,16 +148,20 @@ class ScriptEnv:
         self.masking, self.use_masking = masking, True
         self.compiled = compiled_twin(env) if isinstance(env, str) and not masking else ""
         self.vec = as_vec_env(env, verbose)
-        if masking and not all_have(self.vec, "action_masks"):
-            raise ValueError(
-                "Environment does not support action masking: it needs a method action_masks, or "
-                "sb3_contrib's ActionMasker around it."
-            )
         self.stepped = self.vec  # what the adapter steps: without what the learner does itself
         self.adapter: Environments | None = None
         label = env if isinstance(env, str) else label_of(self.vec)
         self.name = f"{PREFIX}{label}-{next(self.numbers)}"
         SCRIPTS[self.name] = self
+
+    def mask(self, use_masking: bool) -> None:
+        """Whether masks are asked for from now on."""
+        if use_masking and not all_have(self.vec, "action_masks"):
+            raise ValueError(
+                "Environment does not support action masking: it needs a method action_masks, or "
+                "sb3_contrib's ActionMasker around it."
+            )
+        self.use_masking = use_masking
 
     def environments(self, seed: int, policy: bool) -> Environments:
         """The adapter; made once, since it resets them."""
@@ -199,6 +203,8 @@ def label_of(vec: Any) -> str:
 
 
 def all_have(vec: Any, method: str) -> bool:
+    if hasattr(vec, "has_attr"):  # environments elsewhere need not send the method itself
+        return vec.has_attr(method)
     try:
         vec.get_attr(method)
     except AttributeError:

@@ -74,8 +74,10 @@ def open_learner(model: Any, schedule: Schedule, restart: bool) -> None:
         model.resources = ExitStack()
         model.learner = model.resources.enter_context(open_model_learner(run, state))
         model.use_agent(model.learner.agent)
-        if model.normalization and not begun:
-            model.normalization.give(model.learner)
+        if model.normalization:
+            model.normalization.discount(model.learner)
+            if not begun:
+                model.normalization.give(model.learner)
     if begun and (restart or model._last_obs is None):
         begin_anew(model.learner)
     model.learner.step = model.num_timesteps

@@ -1,6 +1,7 @@
 """Models with Stable-Baselines3's interface: a learner of tenfold's behind its constructor, `learn`
 and attributes. Nothing is written to disk unless the script asks for it."""
 
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -93,7 +94,7 @@ class SB3Model:
         self.source, self.env = source, source.vec
         self.n_envs: int = source.vec.num_envs
         self.take_spaces(source.vec.observation_space, source.vec.action_space)
-        self.normalization = normalization_of(source.vec, self.on_policy, self.gamma)
+        self.normalization = normalization_of(source.vec, self.on_policy)
         if self.normalization:
             source.stepped = self.normalization.vec.venv
 
@@ -128,7 +129,10 @@ class SB3Model:
                 "You must use `MultiInputPolicy` when working with dict observation space, not "
                 f"{self.policy_name}"
             )
-        return settings_of(self.class_name, self.arguments, getattr(self, "n_envs", 1), total)
+        with warnings.catch_warnings():
+            if self.agent is not None:  # they were told when it was made
+                warnings.simplefilter("ignore", UserWarning)
+            return settings_of(self.class_name, self.arguments, getattr(self, "n_envs", 1), total)
 
     def make_run(self, env: str, total: int) -> Run:
         translated = self.settings(total)

@@ -14,7 +14,7 @@ from tenfold.ops.moments import CLIP, EPSILON, RunningNorm, merged
 PRIOR = 1e-4  # what their statistics count before they have seen anything
 
 
-def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormalization | None":
+def normalization_of(vec: Any, on_policy: bool) -> "TakenNormalization | None":
     """Of a vector environment whose normalisation is taken over."""
     kind = sb3("common.vec_env", "VecNormalize")
     unwrap = sb3("common.vec_env", "unwrap_vec_normalize")
@@ -22,7 +22,7 @@ def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormaliza
     if inner is None:
         return None
     box = isinstance(vec.observation_space, gym.spaces.Box)
-    usual = (inner.epsilon, inner.clip_obs, inner.gamma) == (EPSILON, CLIP, gamma)
+    usual = (inner.epsilon, inner.clip_obs) == (EPSILON, CLIP)
     if type(vec) is kind and box and usual and inner.training:
         return TakenNormalization(inner, on_policy)
     if on_policy or not inner.training:
@@ -30,8 +30,8 @@ def normalization_of(vec: Any, on_policy: bool, gamma: float) -> "TakenNormaliza
     raise ConfigError(
         "env",
         "= VecNormalize with statistics that are learned must be the outermost wrapper, of "
-        f"vectors, with the model's gamma, clip_obs = {CLIP:g} and epsilon = {EPSILON:g}: a "
-        "replay memory is normalised anew whenever it is drawn from.",
+        f"vectors, with clip_obs = {CLIP:g} and epsilon = {EPSILON:g}: a replay memory is "
+        "normalised anew whenever it is drawn from.",
     )
 
 
@@ -54,6 +54,11 @@ class TakenNormalization:
                 "= VecNormalize had training = True when the model was given it, and has not now: "
                 "call set_env(env) again.",
             )
+
+    def discount(self, learner: Any) -> None:
+        """Rewards are scaled by returns with the object's gamma, which need not be the model's."""
+        if learner.rewards:
+            learner.rewards.gamma = float(self.vec.gamma)
 
     def give(self, learner: Any) -> None:
         """What the object has learned before, to a learner whose environments have just begun."""

@@ -138,8 +138,9 @@ def load(
             f"= {kwargs['policy_kwargs']} do not equal the stored policy kwargs, "
             f"{known.get('policy_kwargs', {})}: leave them out.",
         )
-    plain = {name: saved.file.attributes.get(name) for name in ("verbose", "seed")}
-    plain = {name: value for name, value in plain.items() if type(value) is int}
+    kinds = {"verbose": int, "seed": int, "tensorboard_log": str}
+    plain = {name: saved.file.attributes.get(name) for name in kinds}
+    plain = {name: value for name, value in plain.items() if type(value) is kinds[name]}
     arguments = {**plain, **known, **instead, "device": device}
     model = cls(policy_in(saved), None, **arguments, _init_setup_model=False)
     model.unread_arguments = tuple(name for name in saved.unread if name not in instead)

@@ -16,17 +16,21 @@ class StepLocals(dict[str, Any]):
         self.model, self.envs, self.learner = model, learner.envs, learner
         self.normalization, inner = model.normalization, model.env.unwrapped
         self.inner = inner if hasattr(inner, "buf_rews") else None
-        self.lazy = {
-            "actions": self.actions,
-            "buffer_actions": self.buffer_actions,
-            "values": lambda: self.rollout_row("value"),
-            "log_probs": lambda: self.rollout_row("log_p"),
-            "obs_tensor": lambda: model.policy.obs_to_tensor(model._last_obs)[0],
-            "replay_buffer": lambda: model.replay_buffer,
-            "rollout_buffer": lambda: model.rollout_buffer,
-            "num_collected_steps": self.collected,
-            "n_steps": self.collected,
-        }
+        self.lazy = {"actions": self.actions}
+        if model.on_policy:
+            self.lazy |= {
+                "values": lambda: self.rollout_row("value"),
+                "log_probs": lambda: self.rollout_row("log_p"),
+                "obs_tensor": lambda: model.policy.obs_to_tensor(model._last_obs)[0],
+                "rollout_buffer": lambda: model.rollout_buffer,
+                "n_steps": lambda: self.collected() - 1,  # theirs counts behind the callbacks
+            }
+        else:
+            self.lazy |= {
+                "buffer_actions": self.buffer_actions,
+                "replay_buffer": lambda: model.replay_buffer,
+                "num_collected_steps": self.collected,
+            }
         super().__init__(self=model, env=model.env, **names)
 
     def __missing__(self, name: str) -> Any:
@@ -34,8 +38,11 @@ class StepLocals(dict[str, Any]):
             raise KeyError(name)
         return self.lazy[name]()
 
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.lazy
+
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self or name in self.lazy else default
+        return self[name] if name in self else default  # noqa: SIM401  which this is
 
     def current_obs(self) -> Any:
         """The observations that the next actions are for, as the vector environment shows them."""

@@ -4,7 +4,7 @@ refused by its name."""
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from tenfold.config.notation import parse_number, show
+from tenfold.config.notation import nearest, parse_number, show
 from tenfold.core.errors import ConfigError
 
 MISSING = object()
@@ -35,7 +35,9 @@ class Keys:
     def require(self, name: str) -> Any:
         value = self.take(name, MISSING)
         if value is MISSING:
-            raise ConfigError(self.key(name), "is missing.")
+            misspelt = [key for key in self.unread if nearest(key, (name,))]
+            hint = f" (did you mean it by {misspelt[0]}?)" if misspelt else ""
+            raise ConfigError(self.key(name), f"is missing{hint}.")
         return value
 
     def number(self, name: str, default: Any = MISSING) -> Any:
