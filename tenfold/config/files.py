@@ -180,6 +180,8 @@ def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict
 MODULE = re.compile(r"(?<![\w.])([^\W\d][\w.]*):(?=[^\W\d])")
 PLAIN = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 MARK = ".modules"
+# packages whose wrappers are imported because a file names them: what they do is known
+KNOWN_WRAPPERS = ("gymnasium.wrappers", "minigrid.wrappers")
 # what a folder of runs holds: YAML files in such a folder may be anybody's
 OF_FOLDERS = ("run.json", "seeds.json", "compare.json", "sweep.json")
 
@@ -212,6 +214,12 @@ def modules_of(env: Any) -> Iterator[str]:
         yield name.partition(":")[0].strip()
     for domain in domains():
         yield from domain.modules(env)
+
+
+def modules_beyond(env: str, own: Any) -> list[str]:
+    """The modules that an environment's name in somebody's file would import, beyond those in
+    `own`, which the user wrote, and beyond packages whose wrappers are known."""
+    return sorted({*modules_in({"env": env})} - {*modules_in(own)} - {*KNOWN_WRAPPERS})
 
 
 def user_key() -> bytes:

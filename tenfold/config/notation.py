@@ -16,6 +16,7 @@ MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)?\.?\d*([eE][+-]?\d+)?[kMG]?")
 
 
+MOST_VALUES = 10**6  # of a YAML file, with what its aliases stand for
 CLOSING = {"(": ")", "[": "]"}
 
 
@@ -130,10 +131,30 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return nested(load_yaml(path))
 
 
+def parse_yaml(text: str) -> Any:
+    """YAML whose aliases make no value endless, or larger than settings are."""
+    loaded = yaml.safe_load(text)
+    if written_out(loaded, {}) > MOST_VALUES:
+        raise ValueError("its aliases make a value endless or too large")
+    return loaded
+
+
+def written_out(value: Any, sizes: dict[int, float]) -> float:
+    """How many values there are in lists and mappings, each counted as often as it is seen;
+    infinite where one is inside itself."""
+    if not isinstance(value, list | dict):
+        return 1
+    if id(value) not in sizes:
+        sizes[id(value)] = math.inf  # to those inside it
+        inside = value.values() if isinstance(value, dict) else value
+        sizes[id(value)] = 1 + sum([written_out(item, sizes) for item in inside])
+    return sizes[id(value)]
+
+
 def load_yaml(path: Path) -> dict[str, Any]:
     """A YAML file, which must hold a mapping, as it is."""
     try:
-        loaded = yaml.safe_load(path.read_text())
+        loaded = parse_yaml(path.read_text())
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         raise ConfigError(
             "", f"{path} cannot be read as YAML: {' '.join(str(error).split())}."

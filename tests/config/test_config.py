@@ -344,6 +344,12 @@ def test_a_name_stands_for_an_agent_with_its_defaults() -> None:
         ("just words", "must hold"),
         ("a: 2024-99-99", "cannot be read as YAML"),
         ("a: " + "[" * 3000, "cannot be read"),
+        ("a: &a {b: *a}", "its aliases make a value endless"),
+        (
+            "a0: &a0 {b: 1}\n"
+            + "".join(f"a{i}: &a{i} {{b: *a{i - 1}, c: *a{i - 1}}}\n" for i in range(1, 40)),
+            "its aliases make a value endless or too large",
+        ),
     ],
 )
 def test_a_file_that_is_no_settings_is_refused(tmp_path: Path, text: str, sentence: str) -> None:

@@ -255,6 +255,14 @@ def a2c() -> dict[str, Any]:
     return {k: v for k, v in data_of("PPO").items() if k != "clip_range"}
 
 
+def stepped(steps: float) -> dict[str, Any]:
+    """DQN's optimiser after that many steps."""
+    state = objects_of("DQN")["policy.optimizer"]
+    for moments in state["state"].values():
+        moments["step"] = torch.tensor(steps)
+    return state
+
+
 RNG = torch.Generator().manual_seed(0)
 FIRST = "q_net__q_net__0__weight"
 HUGE = {**space_table(gym.spaces.Discrete(3)), "n": "9999999999"}
@@ -287,6 +295,20 @@ CRAFTED: dict[str, tuple[Any, dict[str, Any], str]] = {
         r"Missing key\(s\) in state_dict",
     ),
     "moments": ({}, {"policy.optimizer": {"state": 3}}, "has no state"),
+    "never": ({}, {"policy.optimizer": stepped(torch.nan)}, "step of .* counts nothing"),
+    "often": ({}, {"policy.optimizer": stepped(1e30)}, "step of .* counts nothing"),
+    "variables": ({}, {"pytorch_variables": 5}, "pytorch_variables.pth is no table of tensors"),
+    "one variable": (
+        {},
+        {"pytorch_variables": torch.zeros(3)},
+        "pytorch_variables.pth is no table of tensors",
+    ),
+    "adam": ({"policy_kwargs": {"optimizer_kwargs": 5}}, {}, "optimizer_kwargs = 5: it is no dict"),
+    "extracting": (
+        {"policy_kwargs": {"features_extractor_kwargs": 5}},
+        {},
+        "features_extractor_kwargs = 5: it is no dict",
+    ),
     "inputs": (
         {"observation_space": space_table(gym.spaces.Box(0, 1, (4,)))},
         {},

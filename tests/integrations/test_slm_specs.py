@@ -104,6 +104,24 @@ def test_files_that_are_no_specs(tmp_path: Path) -> None:
         read_spec(tmp_path / "a.json")
     with pytest.raises(UserError, match=r"b\.yaml holds no spec"):
         read_spec(tmp_path / "b.yaml")
+    (tmp_path / "c.yaml").write_text("a: &a {agent: *a, env: {name: CartPole-v1}}\n")
+    with pytest.raises(UserError, match=r"c\.yaml cannot be read as YAML: its aliases"):
+        read_spec(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("key", ["1", "2001-01-01"])
+@pytest.mark.parametrize("group", ["meta", "agent"])
+def test_keys_that_are_no_text_are_refused_by_name(tmp_path: Path, key: str, group: str) -> None:
+    text = written(tmp_path, DQN).read_text().replace(f'"{group}": {{', f'"{group}": {{{key}: 5, ')
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"^{group}\.{key} = 5 is not a key that tenfold reads"):
+        translate(read_spec(tmp_path / "x.yaml"))
+
+
+def test_a_module_of_ones_own_is_named_on_the_command_line(tmp_path: Path) -> None:
+    path = written(tmp_path, with_keys(DQN, {"env.name": "${env}"}))
+    name = "tenfold.envs:tenfold/CartPole-v1"
+    assert translate(read_spec(path, variables={"env": name})).run.env == name
 
 
 # what they mean
@@ -298,6 +316,10 @@ def test_differences_are_named(
         (DQN, {"agent.algorithm.gamma": "high"}, r"agent\.algorithm\.gamma = high is not a number"),
         (DQN, {"agent.algorithm.gamma": None}, r"agent\.algorithm\.gamma is missing"),
         (DQN, {"env.max_frame": 10.5}, r"env\.max_frame = 10\.5 is not a whole number"),
+        (DQN, {"env.max_frame": math.inf}, r"env\.max_frame = inf is not finite"),
+        (DQN, {"env.num_envs": math.nan}, r"env\.num_envs = nan is not finite"),
+        (DQN, {"env.name": "os:Mine-v0"}, r"env = os:Mine-v0 names os, which is not imported"),
+        (DQN, {"env.wrappers": "[os:system]"}, r"env = .* names os, which is not imported"),
         (DQN, {"env.life_loss_info": True}, r"env\.life_loss_info = true is for Atari"),
         (DQN, {"env.reward_scale": 2.0}, r"env\.reward_scale = 2 is for PPO"),
         (DQN, {"meta.max_sessions": 2}, r"meta\.max_sessions = 2 is not a key"),

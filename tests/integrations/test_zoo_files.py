@@ -165,6 +165,15 @@ def test_off_policy_keys(tmp_path: Path) -> None:
         ({"n_timesteps": "many"}, "n_timesteps = many"),
         ({"policy": "my.Policy"}, "policy = my.Policy"),
         ({"env_kwargs": {"a": [1]}}, "env_kwargs.a"),
+        ({"env_kwargs": {"wrappers": "os:system"}}, "env_kwargs.wrappers = os:system: write env_w"),
+        ({"env_kwargs": {"a": "os:system"}}, "env_kwargs = .*: os is not imported"),
+        ({"env_kwargs": {"a": "1, wrappers=[os:system]"}}, "env_kwargs.a = .*commas or brackets"),
+        ({"env_kwargs": {"a=1, wrappers": "os:system"}}, "env_kwargs.a=1, wrappers = .*: its name"),
+        ({"env_wrapper": "gymnasium.wrappers.Autoreset, os:system"}, "env_wrapper = .* is written"),
+        (
+            {"env_wrapper": {"gymnasium.wrappers.Autoreset": {"a": "1), os:system(b=2"}}},
+            "env_wrapper.Autoreset.a = .*commas or brackets",
+        ),
         ({"gamma": 2}, "gamma = 2 .*agent.gamma"),
     ],
 )
@@ -173,6 +182,11 @@ def test_a_key_that_is_not_honoured_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"my\.yml, CartPole-v1\.{sentence}"):
         entry(tmp_path, keys)
+
+
+def test_an_entrys_name_may_be_a_number(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"env is missing: my\.yml has 1"):
+        run_of(tmp_path / "my.yml", {1: {}}, {"algo": "ppo"})  # type: ignore[dict-item]
 
 
 def test_algorithms_are_named(tmp_path: Path) -> None:

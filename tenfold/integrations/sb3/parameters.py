@@ -32,6 +32,7 @@ ADAM_GROUP = {
     "fused": None,
     "decoupled_weight_decay": False,
 }
+MOST_STEPS = 2**53  # of an optimiser; float64 counts no further
 MOMENTS = {"exp_avg": "mean", "exp_avg_sq": "square"}
 
 
@@ -183,7 +184,10 @@ class NamedParameters:
             shape = entry.read(self.flat("online")).shape
             for moment in MOMENTS:
                 check_shape(f"{moment} of {entry.name}", moments[moment], shape)
-            check_shape(f"step of {entry.name}", torch.as_tensor(moments["step"]), torch.Size())
+            step = torch.as_tensor(moments["step"])
+            check_shape(f"step of {entry.name}", step, torch.Size())
+            if not 0 <= step <= MOST_STEPS:
+                raise ParameterMismatch(f"step of {entry.name} is {step}, which counts nothing.")
             by_index[index] = moments
         return by_index
 

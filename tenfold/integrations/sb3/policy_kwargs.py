@@ -170,7 +170,7 @@ def layers(t: SB3Settings, kwargs: Mapping[str, Any], kind: str) -> None:
     policy, value = architecture(t, kwargs["net_arch"], LAYERS[t.class_name][images])
     extractor, options = (
         kwargs["features_extractor_class"],
-        kwargs["features_extractor_kwargs"] or {},
+        options_in(kwargs, "features_extractor_kwargs") or {},
     )
     if extractor is not None:
         name = class_name_of(extractor, f"{KEY}.features_extractor_class", THEIR_PACKAGES)
@@ -287,6 +287,14 @@ def memory(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     t.set("net.memory", f"lstm({size})", KEY)
 
 
+def options_in(kwargs: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Arguments of a class among the policy's."""
+    options = kwargs[name]
+    if options is not None and not isinstance(options, Mapping):
+        refuse(f"{KEY}.{name}", options, "it is no dict")
+    return options
+
+
 def optimiser(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     """Adam or AdamW; the offset follows the class of algorithm."""
     key, optimizer_class = f"{KEY}.optimizer_class", kwargs["optimizer_class"]
@@ -297,7 +305,7 @@ def optimiser(t: SB3Settings, kwargs: Mapping[str, Any]) -> None:
     )
     if name not in ("Adam", "AdamW"):
         refuse(key, name, "there are Adam and AdamW")
-    options = kwargs["optimizer_kwargs"]
+    options = options_in(kwargs, "optimizer_kwargs")
     usual = 1e-5 if t.class_name in PPO_FAMILY and name == "Adam" and options is None else 1e-8
     options = dict(options or {})
     if t.class_name == "QRDQN" and optimizer_class is None:

@@ -149,7 +149,7 @@ def value_clip(t: SB3Settings) -> None:
     limit = t["clip_range_vf"]
     if limit is None:
         return
-    if not callable(limit) and not isinstance(limit, Option) and not limit > 0:
+    if isinstance(limit, int | float) and not limit > 0:
         refuse("clip_range_vf", limit, "it must be above 0, or None", FailedAssertion)
     t.set("value_clip", schedule(t, "clip_range_vf"), "clip_range_vf")
     t.set("value_clip_kind", "clipped", "clip_range_vf")

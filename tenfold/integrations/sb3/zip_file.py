@@ -101,10 +101,13 @@ def read_model(source: Source) -> ModelFile:
         version = (
             archive.read(VERSION)[:40].decode("ascii", "replace") if VERSION in members else ""
         )
-    variables = objects.pop(VARIABLES, None) or objects.pop(OLD_VARIABLES, None) or {}
+    variables = next((objects.pop(n) for n in (VARIABLES, OLD_VARIABLES) if n in objects), None)
+    variables = {} if variables is None else variables
     parameters = {member.removesuffix(".pth"): values for member, values in objects.items()}
     require_tensors(name, "policy", parameters.get("policy"))
-    require_tensors(name, VARIABLES, {k: v for k, v in variables.items() if v is not None})
+    if isinstance(variables, dict):  # what a model does not learn is None
+        variables = {key: value for key, value in variables.items() if value is not None}
+    require_tensors(name, VARIABLES, variables)
     return ModelFile(name, attributes, parameters, variables, version.strip())
 
 

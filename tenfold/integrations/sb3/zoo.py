@@ -65,7 +65,7 @@ def run_of(
 ) -> Run:
     """The run of the entry for `change["env"]`, of the algorithm `change["algo"]`. Other settings
     in `change` go over the file's: `steps` and `num_envs` as if they stood in it."""
-    change = dict(change)
+    change, content = dict(change), {str(name): entry for name, entry in content.items()}
     algo = algorithm_of(path, change.pop("algo", None))
     imports = convert_scalar(change.pop("allow_imports", False), bool, "allow_imports")
     if "env" not in change:

@@ -5,15 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenfold.config.notation import parse_call, with_arguments
+from tenfold.config.files import KNOWN_WRAPPERS, modules_beyond
+from tenfold.config.notation import with_arguments
 from tenfold.core.errors import ConfigError
 from tenfold.core.other_libraries import package_of
+from tenfold.core.registry import OWN
 from tenfold.integrations.sb3.converted import refuse
 
 ATARI_IDS = re.compile(r"(?:ALE/)(\w+)-v\d+|(\w+?)(?:NoFrameskip|Deterministic)-v\d+")
 ATARI = "tenfold/Atari-v0"
-# packages whose wrappers are imported because a file names them: what they do is known
-KNOWN = ("gymnasium.wrappers", "minigrid.wrappers")
+SIGNS = re.compile(r"[(),\[\]]")  # of an environment's name
+IMPORTS = (
+    "{} is not imported because a file names it: give --allow-imports, or wrap the environment "
+    "yourself (--env my_module:MyEnv-v0)"
+)
 # arguments of Atari's wrapper, as those of our environment, with their defaults there
 ATARI_ARGUMENTS = {
     "noop_max": ("noops", 30),
@@ -55,8 +60,11 @@ def environment_of(env: str, arguments: Any, wrappers: Any, imports: bool) -> tu
     if arguments is not None and not isinstance(arguments, Mapping):
         refuse("env_kwargs", arguments, "it is no mapping")
     for key, value in (arguments or {}).items():
-        if not isinstance(value, bool | int | float | str):
-            refuse(f"env_kwargs.{key}", value, "only numbers, truths and text are read")
+        if isinstance(value, list):
+            refuse(f"env_kwargs.{key}", value, "lists are not read here")
+        require_plain(f"env_kwargs.{key}", key, value)
+        if key == "wrappers":
+            refuse(f"env_kwargs.{key}", value, "write env_wrapper")
     if wrapping.atari is not None:
         return atari_name(env, wrapping), wrapping
     ident = env.partition("(")[0]
@@ -64,7 +72,21 @@ def environment_of(env: str, arguments: Any, wrappers: Any, imports: bool) -> tu
     name = f"{home[0]}:{env}" if home else env
     if wrapping.wrappers:
         arguments = {**(arguments or {}), "wrappers": f"[{', '.join(wrapping.wrappers)}]"}
-    return with_arguments(name, arguments or {}), wrapping
+    whole = with_arguments(name, arguments or {})
+    if not imports and (modules := modules_beyond(whole, {"env": name})):
+        refuse("env_kwargs", arguments, IMPORTS.format(modules[0]))
+    return whole, wrapping
+
+
+def require_plain(key: str, name: Any, value: Any) -> None:
+    """Refuses an argument that would not stand in an environment's name as it is."""
+    if not str(name).isidentifier():
+        refuse(key, value, "its name is no argument's")
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, bool | int | float | str):
+            refuse(key, value, "only numbers, truths, text and lists of them are read")
+        if isinstance(item, str) and SIGNS.search(item):
+            refuse(key, value, "text with commas or brackets is not read")
 
 
 def atari_name(env: str, wrapping: Wrapping) -> str:
@@ -107,25 +129,19 @@ def add_wrapper(wrapping: Wrapping, wrapper: Any, imports: bool) -> None:
         add_by_name(wrapping, "gymnasium.wrappers", "ResizeObservation", arguments)
     elif module.startswith("gymnasium.wrappers"):
         add_by_name(wrapping, "gymnasium.wrappers", kind, arguments)
-    elif module in KNOWN or imports:
+    elif module in KNOWN_WRAPPERS or imports:
         add_by_name(wrapping, module, kind, arguments)
     else:
-        refuse(
-            "env_wrapper",
-            name,
-            f"{module} is not imported because a file names it: give --allow-imports, or wrap the "
-            "environment yourself (--env my_module:MyEnv-v0)",
-        )
+        refuse("env_wrapper", name, IMPORTS.format(module))
 
 
 def add_by_name(wrapping: Wrapping, module: str, kind: str, arguments: Mapping[str, Any]) -> None:
     """A wrapper in the environment's name, `module:Class(argument=value)`."""
+    if not OWN.fullmatch(f"{module}:{kind}"):
+        refuse("env_wrapper", f"{module}.{kind}", "a wrapper is written module.Class")
     for key, value in arguments.items():
-        if not isinstance(value, bool | int | float | str | list):
-            refuse(f"env_wrapper.{kind}.{key}", value, "only numbers, truths, text and lists")
-    text = with_arguments(f"{module}:{kind}", arguments)
-    parse_call(text, "env_wrapper")
-    wrapping.wrappers.append(text)
+        require_plain(f"env_wrapper.{kind}.{key}", key, value)
+    wrapping.wrappers.append(with_arguments(f"{module}:{kind}", arguments))
 
 
 def atari_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 refused by its name."""
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any, NoReturn
 
 from tenfold.config.notation import nearest, parse_number, show
@@ -16,9 +17,9 @@ class Keys:
     def __init__(self, values: Any, path: str = "", notes: list[str] | None = None) -> None:
         if not isinstance(values, Mapping):
             raise ConfigError(path, f"= {show(values)} is not a group of keys.")
-        self.values, self.path = dict(values), path
+        self.values, self.path = {str(key): value for key, value in values.items()}, path
         self.notes: list[str] = [] if notes is None else notes
-        self.unread = dict.fromkeys(map(str, self.values))
+        self.unread = dict.fromkeys(self.values)
 
     def __contains__(self, name: str) -> bool:
         return self.values.get(name) is not None
@@ -48,6 +49,8 @@ class Keys:
         number = parse_number(value) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ConfigError(self.key(name), f"= {show(value)} is not a number.")
+        if isinstance(number, float) and not isfinite(number):
+            raise ConfigError(self.key(name), f"= {show(value)} is not finite.")
         return number
 
     def whole(self, name: str, default: Any = MISSING) -> Any:

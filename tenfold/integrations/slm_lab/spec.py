@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tenfold.config.notation import nearest, parse_number, show
+from tenfold.config.notation import nearest, parse_number, parse_yaml, show
 from tenfold.core.errors import ConfigError, UserError
 
 ENDINGS = (".json", ".yaml", ".yml")
@@ -59,7 +59,7 @@ def parsed_text(text: str, path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return json.loads(text)
-        return yaml.safe_load(text)
+        return parse_yaml(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         kind = "JSON" if path.suffix == ".json" else "YAML"
         raise UserError(
@@ -111,7 +111,7 @@ def read_spec(path: str | Path, name: str = "", variables: Mapping[str, Any] | N
     if name not in specs:
         problem = f"has no spec {name}{nearest(name, [*specs])}" if name else "has several specs"
         raise UserError(f"{path} {problem}: {', '.join(specs)} are in it.")
-    if left := VARIABLE.findall(json.dumps(specs[name], default=str)):
+    if left := VARIABLE.findall(str(specs[name])):
         flags = " ".join(f"-s {key}=…" for key in dict.fromkeys(left))
         raise UserError(f"{path}: {name} has the variable ${{{left[0]}}}: give {flags}.")
     return Spec(name, path, single(specs[name]), values)

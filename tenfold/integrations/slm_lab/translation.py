@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tenfold.config.files import modules_beyond
 from tenfold.config.notation import with_arguments
 from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError
 from tenfold.integrations.slm_lab.agents import NAMES, agent_settings
-from tenfold.integrations.slm_lab.keys import Keys
+from tenfold.integrations.slm_lab.keys import Keys, short
 from tenfold.integrations.slm_lab.networks import device
 from tenfold.integrations.slm_lab.spec import Spec
 
@@ -41,6 +43,12 @@ def translate(spec: Spec, change: Mapping[str, Any] | None = None) -> Translatio
     keys = Keys(spec.values if change is None else change)
     keys.take("search")
     env, settings = environment(keys.group("env"))
+    if modules := modules_beyond(env, [*spec.variables.values()]):
+        raise ConfigError(
+            "env",
+            f"= {short(env)} names {modules[0]}, which is not imported because a file names it: "
+            "write ${env} as its name, and give -s env=my_module:MyEnv-v0.",
+        )
     meta = session_settings(keys.group("meta"))
     settings |= meta.pop("settings")
     agent = keys.group("agent")
