@@ -253,6 +253,8 @@ def test_assertions_of_theirs_are_assertions_here() -> None:
         agent("DQN", train_freq=(1, "week"))
     with pytest.raises(ValueError, match="ent_coef"):
         agent("SAC", ent_coef="automatic")
+    with pytest.raises(TypeError, match="net_archs"):
+        agent("SAC", policy_kwargs={"net_archs": [3]})
 
 
 def test_warnings_of_theirs_are_warnings_here() -> None:

@@ -19,6 +19,10 @@ class FailedAssertion(ConfigError, AssertionError):
     """A setting that Stable-Baselines3 refuses by an assertion."""
 
 
+class UnknownArgument(ConfigError, TypeError):
+    """An argument that a class of Stable-Baselines3's does not take."""
+
+
 def short(value: Any) -> str:
     text = " ".join(show(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

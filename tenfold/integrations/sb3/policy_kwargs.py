@@ -7,7 +7,13 @@ from typing import Annotated, Any
 from tenfold.config.notation import nearest
 from tenfold.config.schema import Count, Limits, NotNegative, Positive, convert
 from tenfold.core.errors import ConfigError
-from tenfold.integrations.sb3.converted import FailedAssertion, SB3Settings, refuse, short
+from tenfold.integrations.sb3.converted import (
+    FailedAssertion,
+    SB3Settings,
+    UnknownArgument,
+    refuse,
+    short,
+)
 from tenfold.integrations.sb3.signatures import PPO_FAMILY, Q_FAMILY
 
 KEY = "policy_kwargs"
@@ -156,7 +162,7 @@ def arguments_of(t: SB3Settings) -> dict[str, Any]:
         refuse(KEY, kwargs, "it is no dict")
     for name, value in kwargs.items():
         if name not in known:
-            raise ConfigError(
+            raise UnknownArgument(
                 f"{KEY}.{name}",
                 f"= {short(value)} is no argument of {t.class_name}'s policies"
                 f"{nearest(name, list(known))}.",
