@@ -57,8 +57,8 @@ def test_a_pair_that_is_not_equal_is_said_and_fails(
     all_pairs()
     true = PAIRS["ops.adam.adam_numba"]
 
-    def wrong(flat, grad, mean, square, step, lr, eps):
-        return true.fast(flat, grad, mean, square, step, 2 * lr, eps)
+    def wrong(flat, grad, mean, square, step, lr, *more):
+        return true.fast(flat, grad, mean, square, step, 2 * lr, *more)
 
     monkeypatch.setitem(
         PAIRS,

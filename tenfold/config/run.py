@@ -76,7 +76,7 @@ class Run(Config):
     members: Annotated[int, Limits(1, 1024)] = 1
     """seeds that are trained together, each as it would be alone: seed, seed + 1, … (for algorithms
     that train several seeds as one stack)"""
-    num_envs: Count = 1
+    num_envs: Annotated[int, Limits(1, 2**24)] = 1
     """environments stepped together (by each actor), in several processes where they are slow
     (env_threads); of worlds with several agents, worlds"""
     actors: Annotated[int, Limits(1, 1024)] = 1

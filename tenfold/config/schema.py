@@ -128,6 +128,10 @@ class Config:
         """Converts the value of the setting `key`, which is such a group."""
         if isinstance(value, cls):
             return value
+        if isinstance(value, Config):
+            raise ConfigError(
+                key, f"= {show(value)} is no {cls.__name__}: write a dict of its fields."
+            )
         if not isinstance(value, Mapping):
             raise ConfigError(key, f"= {show(value)} is not a group of settings.")
         try:

@@ -297,7 +297,7 @@ MISTAKES = [
         for text in ("[64, 64", "64, 64]", "(64, 64", "[64, 64)", "[[64, 64]]", "64,,64", ",")
     ),
     ({"agent": {"net": 5}}, "agent.net = 5 is not a group of settings."),
-    ({"agent": {"name": "sac", "net": Net()}}, "a Net, and no ActorCriticNet: write a dict"),
+    ({"agent": {"name": "sac", "net": Net()}}, "is no ActorCriticNet: write a dict"),
     ({"agent": None}, "agent = none is not a group of settings."),
     ({"steps": 10**400}, "is out of range: no number here is beyond 9.2e18."),
     ({"agent": {"lr": "1e30"}}, "agent.lr = 1e30 is out of range: no number here is beyond"),

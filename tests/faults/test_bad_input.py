@@ -71,10 +71,6 @@ MISTAKES: list[tuple[list[str], str]] = [
     ),
     (["train", "dqn", "--agent.batch-size"], "expected one argument"),
     (
-        ["train", "dqn", "--agent.batch-size", "64", "--agent.capacity", "32"],
-        "agent.batch_size = 64 x accumulate = 1 is more than capacity = 32",
-    ),
-    (
         ["train", "dqn", "--agent.n-step", "0"],
         "agent.n_step = 0 is out of range: it must be at least 1",
     ),

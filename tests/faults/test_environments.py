@@ -358,12 +358,12 @@ gym.register("Late-v0", Late)
     [
         (
             "raise",
-            r"Late-v0\(what=raise\), evaluation, episode 16, step 3: step raised RuntimeError: the motor is hot in test_environments.py",
+            r"Late-v0\(what=raise\), evaluation, episode 32, step 3: step raised RuntimeError: the motor is hot in test_environments.py",
         ),
-        ("four", "episode 16, step 3: this is an environment in the style of Gym before 0.26"),
-        ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
-        ("nan", "episode 16, step 3: the reward is not finite"),
-        ("inf", "episode 16, step 3: the observation is not finite"),
+        ("four", "episode 32, step 3: this is an environment in the style of Gym before 0.26"),
+        ("reward", "episode 32, step 3: what step returned cannot be used: ValueError"),
+        ("nan", "episode 32, step 3: the reward is not finite"),
+        ("inf", "episode 32, step 3: the observation is not finite"),
     ],
 )
 def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed(
@@ -372,7 +372,7 @@ def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed
     Late.open = 0
     agent = agent_of(Run(env=f"Late-v0(what={what})"))
     with pytest.raises(EnvironmentFault, match=said):
-        play(f"Late-v0(what={what})", agent, agent.policy("greedy"), 18, 0)
+        play(f"Late-v0(what={what})", agent, agent.policy("greedy"), 34, 0)
     assert Late.open == 0
 
 
@@ -392,7 +392,7 @@ def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(
                 "--eval-every",
                 "1",
                 "--eval-episodes",
-                "17",
+                "33",
                 "--engine",
                 "plain",
                 "--out",
@@ -403,7 +403,7 @@ def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(
         == 2
     )
     said = capsys.readouterr().err
-    assert "evaluation, episode 16, step 3: step raised RuntimeError" in said and Late.open == 0
+    assert "evaluation, episode 32, step 3: step raised RuntimeError" in said and Late.open == 0
 
 
 def test_recordings_of_an_environment_that_fails_end_with_a_sentence() -> None:

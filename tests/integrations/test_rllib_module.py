@@ -310,7 +310,7 @@ def test_weights_that_diverged_are_an_error_in_acting() -> None:
         ({"hiden": [8]}, r"model_config\.hiden = .* is not a setting: the nearest is hidden"),
         ({"hidden": [0]}, r"model_config\.hidden = 0 is out of range"),
         ({"hidden": 64}, r"model_config\.hidden = 64 is not a list"),
-        ({"activation": "gelu"}, r"model_config\.activation = gelu is not one of tanh, relu, elu"),
+        ({"activation": "cube"}, r"model_config\.activation = cube is not one of relu, tanh"),
         ({"on_empty": "skip"}, r"model_config\.on_empty = skip is not raise, absent or the index"),
         ({"on_empty": 2}, r"model_config\.on_empty = 2 is no option of some head"),
         ({"critic": [0]}, r"model_config\.critic = 0 is out of range"),

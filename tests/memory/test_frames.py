@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tenfold.algorithms.dqn_settings import DQN
 from tenfold.algorithms.off_policy import OffPolicyLearner
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import UserError
 from tenfold.core.layout import ObsLayout
 from tenfold.evaluation.player import play
 from tenfold.memory.frames import FrameRing
@@ -162,8 +162,3 @@ def test_an_agent_with_frames_acts_on_them() -> None:
     )
     with pytest.raises(UserError, match=r"shape \(4,\); this agent takes \(3, 4\)"):
         agent.act(rows[0, 0])
-
-
-def test_frames_that_do_not_fit_the_memory_are_refused() -> None:
-    with pytest.raises(ConfigError, match="n_step"):
-        DQN(capacity=40, batch_size=8, frames=38, n_step=2)

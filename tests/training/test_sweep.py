@@ -43,7 +43,7 @@ SPACES = [
     ("agent.net.hidden=[[64,64],[256]]", Choices(("64,64", "256"))),
     (
         "agent.target=[hard(500), polyak(0.005)]",
-        Choices(("hard(every=500)", "polyak(tau=0.005)")),
+        Choices(("hard(every=500, steps=none, tau=1)", "polyak(tau=0.005)")),
     ),
 ]
 
@@ -257,9 +257,10 @@ def test_a_trial_that_fails_is_told_with_its_sentence_and_the_others_go_on(
 def test_settings_that_do_not_fit_one_another_fail_their_trial_alone(
     small_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """A batch that the memory cannot hold is refused by the settings themselves."""
-    with pytest.raises(UserError, match=r"All 2 trials failed\. The first: .*capacity"):
-        sweep(small_run(), {"agent.capacity": "int(1, 4)"}, 2, 1, tmp_path / "s", quiet=True)
+    """Updates by episodes are for one environment."""
+    search = {"agent.every": "[episodes(1), episodes(2)]"}
+    with pytest.raises(UserError, match=r"All 2 trials failed\. The first: .*agent\.every"):
+        sweep(small_run(num_envs=2), search, 2, 1, tmp_path / "s", quiet=True)
 
 
 # pruning

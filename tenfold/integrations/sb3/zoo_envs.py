@@ -137,6 +137,8 @@ def add_wrapper(wrapping: Wrapping, wrapper: Any, imports: bool) -> None:
 
 def add_by_name(wrapping: Wrapping, module: str, kind: str, arguments: Mapping[str, Any]) -> None:
     """A wrapper in the environment's name, `module:Class(argument=value)`."""
+    if kind == "RecordVideo":  # into a folder that the file names
+        refuse("env_wrapper", kind, "leave it out; tenfold eval --video makes films")
     if not OWN.fullmatch(f"{module}:{kind}"):
         refuse("env_wrapper", f"{module}.{kind}", "a wrapper is written module.Class")
     for key, value in arguments.items():

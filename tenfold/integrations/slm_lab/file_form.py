@@ -46,7 +46,8 @@ class SpecFiles(FileForm):
         file = next((Path(word) for word in rest if word.endswith(ENDINGS)), None)
         if file is None:
             return False
-        return looks_like_specs(file) or (file.suffix == ".json" and not file.exists())
+        missing = str(file) == rest[0] and file.suffix == ".json" and not file.exists()
+        return missing or looks_like_specs(file)
 
     def run(self, words: Sequence[str]) -> int:
         rest = list(without_command(words))

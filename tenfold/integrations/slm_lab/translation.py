@@ -9,6 +9,7 @@ from typing import Any
 from tenfold.config.files import modules_beyond
 from tenfold.config.notation import with_arguments
 from tenfold.config.run import Run
+from tenfold.config.schema import Count, convert
 from tenfold.core.errors import ConfigError
 from tenfold.integrations.slm_lab.agents import NAMES, agent_settings
 from tenfold.integrations.slm_lab.keys import Keys, short
@@ -150,7 +151,9 @@ def session_settings(keys: Keys) -> dict[str, Any]:
             group.take(name)
         group.done()
         pruner = "hyperband"
-    sessions, trials = keys.whole("max_session", 1), keys.whole("max_trial", 1)
+    sessions, trials = (
+        convert(keys.whole(name, 1), Count, keys.key(name)) for name in ("max_session", "max_trial")
+    )
     keys.done()
     return {"settings": settings, "sessions": sessions, "trials": trials, "pruner": pruner}
 
