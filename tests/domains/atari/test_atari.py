@@ -426,7 +426,7 @@ DQN = {"learning_starts": 20, "capacity": 900, "batch_size": 4}
     ("preset", "agent", "half"),
     [
         ("pong", DQN, 60),
-        ("breakout", DQN, 260),
+        pytest.param("breakout", DQN, 260, marks=pytest.mark.slow),
         ("breakout-ppo", {"horizon": 8, "epochs": 1, "minibatches": 1}, 260),
     ],
 )
