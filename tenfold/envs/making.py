@@ -128,7 +128,8 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
         raise EnvironmentFault(f"{name} cannot be made: {described(error)}") from None
 
 
-CLOSE = 0.6  # how like two names are without their versions, from 0 to 1
+# how like two names are without their versions, from 0 to 1; where a module is named
+CLOSE, CLOSER = 0.6, 0.85
 
 
 def instead_of(ident: str) -> str:
@@ -146,7 +147,8 @@ def instead_of(ident: str) -> str:
     for one in known_environments():
         known.setdefault(one.rpartition("-v")[0] or one, []).append(one)
     bare = inside or ident
-    nearest = get_close_matches(bare.rpartition("-v")[0] or bare, known, 3, CLOSE)
+    least = CLOSER if inside else CLOSE
+    nearest = get_close_matches(bare.rpartition("-v")[0] or bare, known, 3, least)
     version = bare[len(bare.rpartition("-v")[0]) :]
     near = [
         next((one for one in known[name] if one == name + version), known[name][-1])
