@@ -103,8 +103,8 @@ def row_of(case: str, folder: Path) -> dict[str, Any]:
         low, high = bootstrap_interval(np.array(returns))
         row[side] = {
             "returns": returns,
-            "iqm": round(interquartile_mean(np.array(returns)), 1),
-            "interval": [round(low, 1), round(high, 1)],
+            "iqm": round(float(interquartile_mean(np.array(returns))), 1),
+            "interval": [round(float(low), 1), round(float(high), 1)],
         }
     ours, theirs = (row[side]["interval"] for side in SIDES)
     row["overlap"] = ours[0] <= theirs[1] and theirs[0] <= ours[1]

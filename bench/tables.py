@@ -293,6 +293,25 @@ def sb3_scripts() -> str:
     )
 
 
+def sb3_curves() -> str:
+    """What scripts reach, with their import changed and without."""
+    side = "{iqm} ({interval[0]} to {interval[1]}), {seeds} seeds"
+
+    def text(name: str) -> Callable[[Row], str]:
+        return lambda row: side.format(**row[name], seeds=len(row[name]["returns"]))
+
+    return render(
+        "script | steps | tenfold | Stable-Baselines3",
+        (
+            rows_of("sb3-curves"),
+            "{setting[class]} on {setting[env]}",
+            "{setting[steps]:,}",
+            text("tenfold"),
+            text("stable_baselines3"),
+        ),
+    )
+
+
 def larger_ratios(row: Row) -> str:
     words = []
     for name, setting in row["larger"]:
@@ -489,5 +508,6 @@ TABLES = {
     "fast": fast,
     "fast_real": fast_real,
     "sb3_scripts": sb3_scripts,
+    "sb3_curves": sb3_curves,
     "reports": reports,
 }
