@@ -226,11 +226,11 @@ def callable_table(
         return max(number, 0.0)
 
     last = steps[-1]
-    asked = [last * k / (ASKED - 1) for k in range(ASKED)]
-    values = [value(step) for step in asked]
+    places = [last * k / (ASKED - 1) for k in range(ASKED)]
+    values = [value(step) for step in places]
     for end in (total, last):
         line = Linear(value(0), value(end), end)
-        far = max(abs(line.at(step) - number) for step, number in zip(asked, values, strict=True))  # type: ignore[arg-type]
+        far = max(abs(line.at(step) - number) for step, number in zip(places, values, strict=True))  # type: ignore[arg-type]
         if far <= STRAIGHT * max(values):
             return line if line.start != line.end else line.start
     return Table(tuple(steps), tuple(map(value, steps)))

@@ -73,10 +73,10 @@ def as_callback(callback: Any) -> Any:
     """What `learn` was given as one callback; None where nobody is to be called."""
     base = sb3("common.callbacks", "BaseCallback")
     if isinstance(callback, list | tuple):
-        each = [one for one in map(as_callback, callback) if one is not None]
-        if base and all(isinstance(one, base) for one in each):
-            return sb3("common.callbacks", "CallbackList")(each)
-        return CallbackGroup(each)
+        children = [one for one in map(as_callback, callback) if one is not None]
+        if base and all(isinstance(one, base) for one in children):
+            return sb3("common.callbacks", "CallbackList")(children)
+        return CallbackGroup(children)
     if callback is None or (base and isinstance(callback, base)):
         return callback
     if isinstance(callback, DuckCallback):

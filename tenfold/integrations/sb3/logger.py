@@ -66,8 +66,8 @@ class TableLogger:
             if slash and before != group:
                 group = before
                 rows.append((f"{group}/", ""))
-            shown = f"{value:<8.3g}" if isinstance(value, float) else str(value)
-            rows.append((f"   {name}" if slash else key, shown.rstrip()))
+            text = f"{value:<8.3g}" if isinstance(value, float) else str(value)
+            rows.append((f"   {name}" if slash else key, text.rstrip()))
         wide = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
         line = "-" * (sum(wide) + 7)
         body = (f"| {key:<{wide[0]}} | {value:<{wide[1]}} |" for key, value in rows)
@@ -86,10 +86,10 @@ def logger_for(verbose: int, folder: str | None, name: str, fresh: bool) -> Any:
         return configure(verbose, folder, name, fresh)
     if folder is None:
         return TableLogger(None, verbose > 0)
-    there = [
+    numbers = [
         int(path.name.rpartition("_")[2])
         for path in Path(folder).glob(f"{name}_*")
         if path.name.rpartition("_")[2].isdigit()
     ]
-    number = max(there, default=0) + (1 if fresh or not there else 0)
+    number = max(numbers, default=0) + (1 if fresh or not numbers else 0)
     return TableLogger(Path(folder) / f"{name}_{number}", verbose > 0)

@@ -138,10 +138,10 @@ class SB3Model:
         translated = self.settings(total)
         translated.check()  # by the names of the arguments
         self.steps_between_updates = translated.phase
-        given = translated.settings | {"env": env, "seed": self.run_seed, "eval_every": 0}
-        given |= {"checkpoint_every": 0, "env_threads": 1}
-        given |= self.normalization.settings if self.normalization else {}
-        return Run.of(given)
+        settings = translated.settings | {"env": env, "seed": self.run_seed, "eval_every": 0}
+        settings |= {"checkpoint_every": 0, "env_threads": 1}
+        settings |= self.normalization.settings if self.normalization else {}
+        return Run.of(settings)
 
     def _setup_model(self) -> None:
         """Makes the networks; environments are left as they are."""
@@ -203,8 +203,8 @@ class SB3Model:
                 f"{self.n_envs}: use {self.class_name}.load(path, env) instead.",
             )
         for what in ("observation_space", "action_space"):
-            if (given := getattr(source.vec, what)) != (ours := getattr(self, what)):
-                raise ValueError(f"{what} spaces do not match: {given} != {ours}")
+            if (theirs := getattr(source.vec, what)) != (ours := getattr(self, what)):
+                raise ValueError(f"{what} spaces do not match: {theirs} != {ours}")
         if force_reset:
             self._last_obs = None
         self.take_env(source)

@@ -87,8 +87,8 @@ class VectorEnv:
 
     def set_options(self, options: Any = None) -> None:
         """Sets the options of the next reset, one for all or a list."""
-        each = options if isinstance(options, list) else [options or {}] * self.num_envs
-        self._options = list(each)
+        of_envs = options if isinstance(options, list) else [options or {}] * self.num_envs
+        self._options = list(of_envs)
 
     def _reset_seeds(self) -> None:
         self._seeds = [None] * self.num_envs
